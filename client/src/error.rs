@@ -280,6 +280,12 @@ impl LinkError {
         }
     }
 
+    /// Returns true if the server said that it does not accept the client's certificate: another attempt with
+    /// the same certificate fails, too.
+    pub fn is_refused_certificate(&self) -> bool {
+        matches!(self, LinkError::Rejected(_))
+    }
+
     /// Adds the likely cause. A server that requires a certificate, or refuses this one, just ends the
     /// connection; with TLS 1.3 that is after the client considers the handshake complete.
     pub(super) fn explained(self, shows: Shows) -> LinkError {
@@ -356,7 +362,11 @@ fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
     use rustls::AlertDescription::{CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA};
     Some(match alert {
         CertificateRevoked => "which was withdrawn: have another one issued (`geolock ca issue`)",
-        CertificateExpired => "which has expired: have another one issued (`geolock ca issue`)",
+        // TLS has one alert for both.
+        CertificateExpired => {
+            "which has expired or is not valid yet, by the server's clock: compare the clocks of both, or have another one \
+             issued (`geolock ca issue`)"
+        }
         UnknownCA => {
             "which is not of the authority of its cluster: use the folder that was issued for this cluster"
         }
@@ -470,6 +480,8 @@ mod tests {
         assert!(plain.starts_with("there:1 answers") && plain.contains("does not speak TLS"), "{plain}");
         let withdrawn = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRevoked));
         assert!(withdrawn.starts_with("there:1 ended") && withdrawn.contains("withdrawn"), "{withdrawn}");
+        let old = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateExpired));
+        assert!(old.contains("expired or is not valid yet"), "{old}");
         let broken = |shows| LinkError::Socket(io::ErrorKind::BrokenPipe.into()).explained(shows).to_string();
         let (nothing, token) = (broken(Shows::Nothing), broken(Shows::Token));
         assert!(nothing.starts_with("this client shows no certificate"), "{nothing}");

@@ -51,7 +51,8 @@ struct Entry {
     keys: Vec<Keys>,
 }
 
-/// The keys of a rule: those of one bucket whose names begin with the prefix; without a bucket, all keys.
+/// The keys of a rule: those of one bucket whose names begin with the prefix; without a bucket, or with `*`,
+/// all keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -171,10 +172,15 @@ fn lock_prefix(prefix: String) -> Result<Vec<u8>, String> {
 }
 
 fn key_prefix(Keys { bucket, prefix }: Keys) -> Result<Vec<u8>, String> {
-    let Some(bucket) = bucket else {
+    let Some(bucket) = bucket.filter(|bucket| bucket != "*") else {
         let all = prefix.is_empty();
         return if all { Ok(Vec::new()) } else { Err("keys: a `prefix` needs a `bucket`".into()) };
     };
+    if bucket.ends_with('*') {
+        return Err(format!(
+            "keys: bucket {bucket:?}: a rule names one bucket, or all with \"*\"; write one entry for each bucket"
+        ));
+    }
     match Key::prefix_bytes(bucket.as_bytes(), prefix.as_bytes()) {
         Ok(bytes) => Ok(bytes.to_vec()),
         Err(_) if prefix.len() > MAX_KEY => {

@@ -432,3 +432,20 @@ locks = ["audit", "payments/"]
     assert_ne!(tokens(&a), tokens(&format!("{a}\n{b}\n")));
     assert_ne!(tokens(&a), tokens(&line("a")), "of the same name, with another secret");
 }
+
+#[test]
+fn a_star_is_all_buckets_and_no_part_of_a_name() {
+    let with = |keys: &str| {
+        let text = format!("[[rule]]\nwho = [\"*\"]\nallow = [\"read\"]\nkeys = [{{ {keys} }}]\n");
+        Rules::parse(Path::new("acl.toml"), &text).map_err(|error| error.to_string())
+    };
+    let all = with("bucket = \"*\"").expect("all buckets").rights(&client("any"));
+    assert!(all.allows(Action::Read, key("accounts", "eu/1").as_bytes()));
+    for (keys, why) in [
+        ("bucket = \"acc*\"", "a rule names one bucket, or all"),
+        ("bucket = \"*\", prefix = \"eu/\"", "a `prefix` needs a `bucket`"),
+    ] {
+        let error = with(keys).expect_err(keys);
+        assert!(error.contains(why), "{error}");
+    }
+}

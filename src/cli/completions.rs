@@ -2,10 +2,9 @@
 
 use std::io;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::Cli;
+use super::help::command;
 
 /// Print a script that lets a shell complete the words of this command.
 ///
@@ -24,7 +23,7 @@ pub fn run(args: &CompletionsArgs) {
 
 fn script(shell: Shell) -> Vec<u8> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "geolock", &mut text);
+    clap_complete::generate(shell, &mut command(), "geolock", &mut text);
     text
 }
 

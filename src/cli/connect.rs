@@ -15,7 +15,8 @@ use geolock_client::{
 /// Without these options, clients talk to the first datacenter of the playground that `geolock dev` starts.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ConnectArgs {
-    /// Endpoints of the server of your datacenter, tried in turn [default: 127.0.0.1:7400]
+    /// Endpoints of the server of your datacenter, tried in turn [default: the first of the playground, or
+    /// 127.0.0.1:7400]
     #[arg(long, global = true, help_heading = HEADING, env = "GEOLOCK_CONNECT", value_name = "HOST:PORT,..", value_delimiter = ',', value_parser = endpoint)]
     connect: Vec<String>,
     /// Folder with ca.pem, cert.pem and key.pem, as `geolock ca issue` makes them; ca.pem alone if there is a
@@ -88,7 +89,13 @@ impl ConnectArgs {
 
     fn config(&self) -> Result<ClientConfig, Failure> {
         let tls = self.tls()?;
-        let playground = format!("127.0.0.1:{}", state_dir::BASE_PORT);
+        // The folder `client` is in that of its playground, which knows the port.
+        let folder = match &self.tls {
+            Some(dir) => dir.parent().map(Path::to_owned),
+            None => state_dir::default_playground(),
+        };
+        let port = folder.map_or(state_dir::BASE_PORT, |folder| state_dir::port(&folder));
+        let playground = format!("127.0.0.1:{port}");
         let endpoints = if self.connect.is_empty() { vec![playground] } else { self.connect.clone() };
         let mut config = ClientConfig::new(endpoints, tls);
         let token = self.token_file.as_ref().map(ClientToken::from_file);
@@ -145,6 +152,7 @@ fn code(error: &ClientError) -> Code {
         | ClientError::TokenFile { .. }
         | ClientError::NoToken { .. }
         | ClientError::Tls(_) => Code::Usage,
+        ClientError::Unreachable { source, .. } if source.is_refused_certificate() => Code::NotAllowed,
         ClientError::Unreachable { .. } => Code::Unreachable,
         ClientError::LeaseLost(_) => Code::LockLost,
         ClientError::Refused(reason, _) => refused(*reason),
@@ -158,7 +166,6 @@ pub fn refused(reason: Reason) -> Code {
         Reason::Draining
         | Reason::Unavailable
         | Reason::CannotCommit
-        | Reason::DiskFull
         | Reason::HoldersUnknown
         | Reason::NotYet => Code::Unreachable,
         Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree | Reason::SnapshotNotReached => {
@@ -177,6 +184,7 @@ pub fn refused(reason: Reason) -> Code {
         | Reason::TooManyReads
         | Reason::SnapshotAhead
         | Reason::UnknownDc => Code::Usage,
+        Reason::DiskFull => Code::DiskFull,
         Reason::PermissionDenied | Reason::Unauthenticated => Code::NotAllowed,
         _ => Code::Failed,
     }
@@ -195,6 +203,9 @@ fn endpoint(text: &str) -> Result<String, &'static str> {
     let (host, port) = text.rsplit_once(':').ok_or("an endpoint is HOST:PORT")?;
     if host.is_empty() || port.parse::<u16>().is_err() {
         return Err("an endpoint is HOST:PORT");
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err("an IPv6 address stands in [ ] before its port: [fd77::10]:7400");
     }
     Ok(text.into())
 }

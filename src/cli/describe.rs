@@ -34,7 +34,7 @@ pub struct DescribeArgs {
 }
 
 pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
-    let name = args.home.lock(&args.name)?;
+    let name = args.home.find(&args.connect).await?.lock(&args.name)?;
     let reader = args.connect.read_client().await?;
     let described = reader.describe_lock(&name).await.map_err(connect::failure)?;
     let names = DcNames::of_answer(reader.status().await);

@@ -34,7 +34,7 @@ use geolock_recipes::{Elected, Election, HeldError, HeldOptions, Leader};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not elected in time, 74: the lead was lost while \
-the command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
+the command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
 cannot be run or found.
 
 Examples:
@@ -73,6 +73,7 @@ pub struct ElectArgs {
 
 /// Signals to geolock itself end it while it does not lead; after that they are passed to the command.
 pub async fn run(args: ElectArgs) -> Result<ExitCode, Failure> {
+    let home = args.runner.home().await?;
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.runner.connect() => client?,
@@ -81,7 +82,7 @@ pub async fn run(args: ElectArgs) -> Result<ExitCode, Failure> {
     let mut options = HeldOptions::default();
     options.who = args.runner.who(&args.command);
     options.wait = args.wait.map_or(Wait::Forever, Wait::AtMost);
-    options.home = args.runner.home;
+    options.home = home;
     let election = Election::new(&client, args.name.as_bytes(), options);
     let outcome = match election {
         Err(error) => Err(Failure::new(Code::Usage, error)),

@@ -16,6 +16,7 @@ use super::kv;
 use super::lock::{code, duration, ended_by};
 use super::once::{Command, RunnerArgs, Shared};
 use super::print::{number, print};
+use geolock_api::names::DcId;
 use geolock_client::Client;
 use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 
@@ -29,7 +30,7 @@ use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome}
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 if there was nothing to do (with --tell: 10), or that of the command; 74: the lock was lost while the \
-command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
+command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
 cannot be run or found.
 
 Examples:
@@ -66,12 +67,13 @@ const SKIPPED: u8 = 10;
 
 /// Signals to geolock itself end it while no command runs; after that they are passed to the command.
 pub async fn run(args: EveryArgs) -> Result<ExitCode, Failure> {
+    let home = args.runner.home().await?;
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.runner.connect() => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
-    let outcome = args.attempt(&client, &mut signals).await;
+    let outcome = args.attempt(&client, home, &mut signals).await;
     tokio::select! {
         _ = client.close() => {}
         _ = signals.wish_to_end() => {}
@@ -80,11 +82,16 @@ pub async fn run(args: EveryArgs) -> Result<ExitCode, Failure> {
 }
 
 impl EveryArgs {
-    async fn attempt(&self, client: &Client, signals: &mut Signals) -> Result<ExitCode, Failure> {
+    async fn attempt(
+        &self,
+        client: &Client,
+        home: Option<DcId>,
+        signals: &mut Signals,
+    ) -> Result<ExitCode, Failure> {
         let mut options = PeriodicOptions::default();
         options.again_after_failure = self.again_after_failure;
         options.patience = self.patience;
-        options.home = self.runner.home;
+        options.home = home;
         options.who = self.runner.who(&self.command);
         let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
         let shared = Arc::new(Shared::new(client.ttl()));

@@ -15,6 +15,10 @@ pub enum Code {
     Usage = 64,
     /// No server can be reached, or it does not serve at the moment.
     Unreachable = 69,
+    /// A server cannot start for a reason that passes by itself: start it again, as often as it takes.
+    StartAgain = 71,
+    /// The server's disk is full.
+    DiskFull = 72,
     /// The transaction committed, and a majority of the datacenters did not have it on disk in time.
     NotAtMajority = 73,
     /// The lock was lost while the command ran.
@@ -25,6 +29,8 @@ pub enum Code {
     OutcomeUnknown = 76,
     /// The server does not authenticate this client, or does not allow the call.
     NotAllowed = 77,
+    /// A server cannot start before an operator has changed its configuration, files or data directory.
+    Configuration = 78,
     /// The command was found and cannot be run.
     NotRunnable = 126,
     /// The command was not found.

@@ -18,7 +18,7 @@ use super::connect::{self, ConnectArgs, refused};
 use super::dc_names::DcNames;
 use super::describe;
 use super::failure::{Code, Failure, OrFail as _};
-use super::home::HomeArgs;
+use super::home::{Home, HomeArgs};
 use super::job::{Ended, Event, Job, Signals};
 use super::kv;
 use super::print::tell;
@@ -41,7 +41,7 @@ use geolock_recipes::{Semaphore, SemaphoreError};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not acquired in time, 74: lost while the \
-command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 \
+command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 \
 and 127: the command cannot be run or found.
 
 A command whose locks are lost gets SIGTERM a tenth of the time to live before another client can have them, and \
@@ -97,7 +97,8 @@ pub struct LockArgs {
 
 /// Signals to geolock itself end it before the locks are held; after that they are passed to the command.
 pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
-    let names = args.names()?;
+    let home = args.home.find(&args.connect).await?;
+    let names = args.names(home)?;
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.connect.connect(|config| config.ttl = args.ttl) => client?,
@@ -105,7 +106,7 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     };
     let (names, request) = match args.permits {
         Some(permits) => tokio::select! {
-            prepared = args.permits(&client, &names, permits) => prepared?,
+            prepared = args.permits(&client, (&names, home), permits) => prepared?,
             signal = signals.wish_to_end() => return Err(ended_by(signal)),
         },
         None => (names.clone(), args.request(&names)),
@@ -280,8 +281,8 @@ pub(super) fn not_started(error: io::Error, command: &OsString) -> Failure {
 }
 
 impl LockArgs {
-    fn names(&self) -> Result<Vec<LockName>, Failure> {
-        self.names.iter().map(|name| self.home.lock(name)).collect()
+    fn names(&self, home: Home) -> Result<Vec<LockName>, Failure> {
+        self.names.iter().map(|name| home.lock(name)).collect()
     }
 
     fn mode(&self) -> Mode {
@@ -317,14 +318,14 @@ impl LockArgs {
     async fn permits(
         &self,
         client: &Client,
-        names: &[LockName],
+        (names, home): (&[LockName], Home),
         permits: u32,
     ) -> Result<(Vec<LockName>, AcquireRequest), Failure> {
         let name = match names {
             [name] => std::str::from_utf8(name.as_bytes()).or_fail(Code::Usage)?,
             _ => return Err(Failure::new(Code::Usage, anyhow!("--permits takes the name of one semaphore"))),
         };
-        let semaphore = match self.home.home() {
+        let semaphore = match home.0 {
             Some(home) => Semaphore::homed(client, name, permits, home),
             None => Semaphore::new(client, name, permits),
         };
@@ -388,6 +389,5 @@ pub(super) fn default_label(command: &OsString) -> String {
 
 /// Parses a time of the command line, such as `20s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text)
-        .ok_or_else(|| format!("a whole number and one of {}, such as 20s", units_of_durations()))
+    parse_duration(text).ok_or_else(|| format!("a number and one of {}, such as 20s", units_of_durations()))
 }

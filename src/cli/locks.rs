@@ -22,6 +22,9 @@ pub struct LocksArgs {
     /// Only locks whose names start with this
     #[arg(value_parser = clap::value_parser!(OsString), default_value = "", hide_default_value = true)]
     prefix: OsString,
+    /// Only locks that are held in this datacenter, or waited for
+    #[arg(long)]
+    held: bool,
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
@@ -38,11 +41,13 @@ pub async fn run(args: LocksArgs) -> Result<(), Failure> {
     let mut listed = 0;
     loop {
         let answer = reader.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
-        if listed == 0 && !answer.locks.is_empty() && !args.json {
+        let wanted: Vec<&LockSummary> =
+            answer.locks.iter().filter(|lock| !args.held || is_in_use(lock)).collect();
+        if listed == 0 && !wanted.is_empty() && !args.json {
             print(row(["HELD", "HOLDERS", "WAITING", "PARTS HERE", "HOME", "NAME"].map(String::from)))?;
         }
-        listed += answer.locks.len();
-        for lock in &answer.locks {
+        listed += wanted.len();
+        for lock in wanted {
             if args.json { print(json(lock))? } else { print(row(cells(lock)))? }
         }
         match answer.next {
@@ -51,9 +56,16 @@ pub async fn run(args: LocksArgs) -> Result<(), Failure> {
         }
     }
     if listed == 0 && !args.json {
-        print("No lock is held, waited for, or away from home.")?;
+        print(match args.held {
+            true => "No lock is held here, or waited for.",
+            false => "No lock is held, waited for, or away from home.",
+        })?;
     }
     Ok(())
+}
+
+fn is_in_use(lock: &LockSummary) -> bool {
+    held(lock).is_some() || lock.waiting > 0
 }
 
 /// The name comes last, so that a long one does not widen a column.

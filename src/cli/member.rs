@@ -3,17 +3,18 @@
 mod evict;
 mod homes;
 mod policy;
+mod remove;
 
+use std::slice;
 use std::time::Duration;
 
 use clap::Subcommand;
 use geolock_client::AdminClient;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::at_stake;
 use super::connect::{self, ConnectArgs};
-use super::dc_names;
+use super::dc_names::{DcRef, of_members};
 use super::failure::Failure;
 use super::fallen;
 use super::lock::duration;
@@ -28,6 +29,7 @@ use geolock_api::proto::{
     AtStake, EndCause, EndedMember, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness,
 };
 use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
+use remove::remove;
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, evict or replace one.
 ///
@@ -64,9 +66,9 @@ enum MemberCommand {
     Add {
         /// The name of the server: 1 to 64 of a-z, 0-9 and -
         name: String,
-        /// The id of its sponsor, preferably the nearest datacenter [default: the one that it asks]
-        #[arg(long, value_name = "ID", value_parser = dc_names::parse)]
-        sponsor: Option<DcId>,
+        /// The id or name of its sponsor, preferably the nearest datacenter [default: the one that it asks]
+        #[arg(long, value_name = "DC", value_parser = DcRef::parse)]
+        sponsor: Option<DcRef>,
     },
     /// Let a datacenter leave the cluster, in order
     ///
@@ -75,9 +77,9 @@ enum MemberCommand {
     /// id. May be repeated, also to wait. With `--cancel` the datacenter stays after all: run that there,
     /// before it has returned everything.
     Remove {
-        /// The id of the datacenter, such as 2
-        #[arg(value_name = "ID", value_parser = dc_names::parse)]
-        dc: DcId,
+        /// The id of the datacenter, such as 2, or its name
+        #[arg(value_name = "DC", value_parser = DcRef::parse)]
+        dc: DcRef,
         /// Wait until it has left
         #[arg(long)]
         wait: bool,
@@ -93,9 +95,10 @@ enum MemberCommand {
     /// every other member. Refused while a member hears one of them. May be repeated. A server of an evicted
     /// datacenter that is started again does not serve; with an empty data directory it may join again.
     Evict {
-        /// The ids of the datacenters, such as 2; those that are lost together are evicted together
-        #[arg(value_name = "ID", value_parser = dc_names::parse, required = true)]
-        dcs: Vec<DcId>,
+        /// The ids of the datacenters, such as 2, or their names; those that are lost together are evicted
+        /// together
+        #[arg(value_name = "DC", value_parser = DcRef::parse, required = true)]
+        dcs: Vec<DcRef>,
         /// Confirm that no server of these datacenters runs
         #[arg(long, required = true)]
         confirm_dead: bool,
@@ -112,9 +115,9 @@ enum MemberCommand {
     /// new server with `geolock server --join HOST:PORT --name NAME`, with the certificate of the datacenter
     /// and an empty data directory: it gets all data from the others.
     Replace {
-        /// The id of the datacenter, such as 2
-        #[arg(value_name = "ID", value_parser = dc_names::parse)]
-        dc: DcId,
+        /// The id of the datacenter, such as 2, or its name
+        #[arg(value_name = "DC", value_parser = DcRef::parse)]
+        dc: DcRef,
         /// Confirm that no server of this datacenter runs
         #[arg(long, required = true)]
         confirm_dead: bool,
@@ -131,13 +134,13 @@ enum MemberCommand {
     /// audit` shows it again. Refused while a majority is up, a survivor is missing, or a lost one is heard.
     /// May be repeated.
     Recover {
-        /// The ids of the datacenters that continue, such as 0,1
-        #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
-        survivors: Vec<DcId>,
-        /// The ids of the datacenters that are gone for good: all other members. Witnesses end in any case,
-        /// and may be named
-        #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
-        confirm_lost: Vec<DcId>,
+        /// The ids of the datacenters that continue, such as 0,1, or their names
+        #[arg(long, value_name = "DCS", value_parser = DcRef::parse, value_delimiter = ',', required = true)]
+        survivors: Vec<DcRef>,
+        /// The datacenters that are gone for good: all other members. Witnesses end in any case, and may be
+        /// named
+        #[arg(long, value_name = "DCS", value_parser = DcRef::parse, value_delimiter = ',', required = true)]
+        confirm_lost: Vec<DcRef>,
         /// Confirm that all their clients have stopped: do not wait for the ends of their leases
         #[arg(long)]
         clients_are_dead: bool,
@@ -158,9 +161,9 @@ enum MemberCommand {
         /// The beginning of the names, as text [default: show all]
         #[arg(requires = "change")]
         prefix: Option<String>,
-        /// The id of the datacenter that becomes the home
-        #[arg(value_name = "ID", value_parser = dc_names::parse, group = "change")]
-        dc: Option<DcId>,
+        /// The id or name of the datacenter that becomes the home
+        #[arg(value_name = "DC", value_parser = DcRef::parse, group = "change")]
+        dc: Option<DcRef>,
         /// The locks have no home any more
         #[arg(long, requires = "prefix", group = "change")]
         remove: bool,
@@ -209,34 +212,32 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             if as_json { print(json(&list)) } else { print(text(&list)) }
         }
         MemberCommand::Add { name, sponsor } => {
+            let sponsor = optional(sponsor, &admin).await?;
             let decision =
                 admin.add_member(&name, sponsor.map(|dc| dc.get().into())).await.map_err(connect::failure)?;
             print(format_args!("{name} may join (decision {decision})."))
         }
-        MemberCommand::Remove { dc, cancel: true, .. } => {
-            let decision = admin.cancel_removal(dc.get().into()).await.map_err(connect::failure)?;
-            print(format_args!("{dc} stays (decision {decision})."))
-        }
-        MemberCommand::Remove { dc, wait, cancel: false } => {
-            let decision = admin.remove_member(dc.get().into()).await.map_err(connect::failure)?;
-            print(format_args!("{dc} leaves (decision {decision})."))?;
-            if wait { gone(&admin, dc).await } else { Ok(()) }
+        MemberCommand::Remove { dc, wait, cancel } => {
+            remove(&admin, one(&dc, &admin).await?, wait, cancel).await
         }
         MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead, list } => {
+            let dcs = of_members(&dcs, &admin).await?;
             evict(&admin, &dcs, clients_are_dead).await?;
             let mut ids: Vec<u32> = dcs.iter().map(|dc| dc.get().into()).collect();
             ids.sort_unstable();
             if list { fallen::show(&admin, &ids, false).await } else { Ok(()) }
         }
         MemberCommand::Replace { dc, confirm_dead: _, clients_are_dead } => {
-            replace(&admin, dc, clients_are_dead).await
+            replace(&admin, one(&dc, &admin).await?, clients_are_dead).await
         }
-        MemberCommand::Recover { survivors, confirm_lost: lost, clients_are_dead, list, json } => {
+        MemberCommand::Recover { survivors, confirm_lost, clients_are_dead, list, json } => {
+            let survivors = of_members(&survivors, &admin).await?;
+            let lost = of_members(&confirm_lost, &admin).await?;
             recover(&admin, Recover { survivors, lost, clients_are_dead, list, json }).await
         }
         MemberCommand::Home { prefix: None, json, .. } => homes::show(&admin, json).await,
         MemberCommand::Home { prefix: Some(prefix), dc, remove: _, json } => {
-            homes::set(&admin, &prefix, dc, json).await
+            homes::set(&admin, &prefix, optional(dc, &admin).await?, json).await
         }
         MemberCommand::Policy { evict, join, rejoin, fence_after, evict_after, max_lease_ttl, json } => {
             let asked = MemberPolicy {
@@ -252,19 +253,20 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
     }
 }
 
-/// How often to check if a datacenter has left.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Returns the id of the datacenter.
+async fn one(dc: &DcRef, admin: &AdminClient) -> Result<DcId, Failure> {
+    of_members(slice::from_ref(dc), admin).await.map(|ids| ids[0])
+}
 
-/// Waits until a datacenter has left.
-async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
-    loop {
-        let list = admin.members().await.map_err(connect::failure)?;
-        if list.members.iter().all(|member| member.dc != u32::from(dc.get())) {
-            return print(format_args!("{dc} has left (decision {}).", list.decision));
-        }
-        sleep(LOOK_EVERY).await;
+async fn optional(dc: Option<DcRef>, admin: &AdminClient) -> Result<Option<DcId>, Failure> {
+    match dc {
+        Some(dc) => one(&dc, admin).await.map(Some),
+        None => Ok(None),
     }
 }
+
+/// How often to check if a datacenter has left.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Says how long is waited for the clients of datacenters that are lost.
 pub(super) fn clients_rely(names: &str, wait: Duration) -> String {

@@ -15,6 +15,7 @@ mod elect;
 mod every;
 mod failure;
 mod fallen;
+mod help;
 mod home;
 mod job;
 mod journal;
@@ -96,7 +97,8 @@ enum Command {
     /// It has no locks, no data and no clients, and may be anywhere. With it a cluster of two datacenters
     /// can decide when one of the three is lost, and a cluster of four when two are. It joins a cluster that
     /// runs (`--join`), with a certificate for an id that no datacenter and no witness of the cluster ever
-    /// had; see `geolock member add`. Options that concern locks, data and clients have no effect.
+    /// had; see `geolock member add`. It reads the configuration of a server, too: options that concern
+    /// locks, data and clients have no effect.
     Witness(Box<ServerArgs>),
     Ca(ca::CaArgs),
     Token(token::TokenArgs),
@@ -134,7 +136,7 @@ const LEFT_BEHIND: Duration = Duration::from_millis(100);
 
 /// Parses the command line. Help and version are printed here, and count as failures that have been reported.
 pub fn parse() -> Result<Cli, Failure> {
-    Cli::try_parse().map_err(|error| {
+    help::parse().map_err(|error| {
         // The output may be closed.
         let _ = error.print();
         Failure::silent(if error.use_stderr() { Code::Usage as u8 } else { 0 })

@@ -52,7 +52,7 @@ pub struct ReleaseArgs {
 }
 
 pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
-    let name = args.home.lock(&args.name)?;
+    let name = args.home.find(&args.connect).await?.lock(&args.name)?;
     let reason = ForceReason::new(&args.reason).or_fail(Code::Usage)?;
     let operator = args.connect.admin_client().await?;
     let mut all = operator.force_release(&name, &reason).await.map_err(connect::failure)?;

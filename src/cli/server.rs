@@ -6,20 +6,20 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::spawn;
 
-use super::failure::Failure;
-use super::print::print;
+use super::failure::{Code, Failure};
+use super::print::{print, tell};
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
 use crate::runtime::memory::use_small_pages;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
-use crate::server::config::{Config, ServerArgs};
-use crate::server::node::{Departure, Node, Sockets, Wan, check_directory};
-use crate::server::reload::{Loaded, Reloader};
+use crate::server::config::{Config, ConfigError, ServerArgs};
+use crate::server::node::{Departure, Node, NodeError, Remedy, Sockets, Wan, check_directory};
+use crate::server::reload::{Loaded, Reloader, open_keys};
 use crate::telemetry::flush_log;
 
 /// Runs the server until a signal stops it. Starts an evicted server again, if it may join again.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    let mut config = args.load()?;
+    let mut config = args.load().map_err(misconfigured)?;
     if args.check_config {
         return check(&config);
     }
@@ -39,6 +39,26 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the failure of a server whose configuration is refused.
+pub(super) fn misconfigured(error: ConfigError) -> Failure {
+    Failure::new(code(error.remedy()), error)
+}
+
+/// Returns the failure of a server that did not start, or ended by itself.
+pub(super) fn failed(error: NodeError) -> Failure {
+    Failure::new(code(error.remedy()), error)
+}
+
+/// Returns the exit code that says what helps.
+fn code(remedy: Remedy) -> Code {
+    match remedy {
+        Remedy::Wait => Code::StartAgain,
+        Remedy::Change => Code::Configuration,
+        Remedy::Room => Code::DiskFull,
+        Remedy::Retry => Code::Failed,
+    }
+}
+
 /// The signals that a server listens to.
 struct Signals {
     stop: StopSignals,
@@ -52,9 +72,9 @@ async fn run_once(
     wan: Option<Wan>,
     signals: &mut Signals,
 ) -> Result<Option<Departure>, Failure> {
-    let starting = Node::start(Sockets::bind(&config.listen)?, config.clone(), wan);
+    let starting = Node::start(Sockets::bind(&config.listen).map_err(failed)?, config.clone(), wan);
     let node = tokio::select! {
-        node = starting => node?,
+        node = starting => node.map_err(failed)?,
         _ = signals.stop.next() => {
             // Recovery may be stopped at any point, as by a crash; the next start begins again.
             tracing::info!("asked to stop while it started: exiting at once");
@@ -73,7 +93,7 @@ async fn run_once(
     loop {
         tokio::select! {
             // Without a signal: the journal failed, or the API, or the datacenter is no member any more.
-            ended = &mut ended => return Ok(ended?),
+            ended = &mut ended => return ended.map_err(failed),
             _ = signals.stop.next() => break,
             // In a task of its own, because a file may be on a disk that does not answer.
             Some(()) = signals.hang_up.recv() => drop(spawn(reload(reloader.clone()))),
@@ -86,7 +106,7 @@ async fn run_once(
         ended.await
     };
     tokio::select! {
-        ended = stopped => drop(ended?),
+        ended = stopped => drop(ended.map_err(failed)?),
         code = signals.stop.next() => {
             tracing::warn!("asked again to stop: exiting at once");
             flush_log();
@@ -119,8 +139,14 @@ async fn reload(reloader: Reloader) {
 }
 
 fn check(config: &Config) -> Result<(), Failure> {
-    Loaded::load(config)?;
-    check_directory(config)?;
+    Loaded::load(config).map_err(|error| failed(error.into()))?;
+    check_directory(config).map_err(failed)?;
+    for (key, mode) in open_keys(&config.tls) {
+        let key = key.display();
+        tell(format_args!(
+            "geolock: warning: every user may read {key} (mode {mode:04o}): chmod 0600 (or 0640)"
+        ));
+    }
     let member = config.this_member();
     if let Some(join) = &config.join {
         return print(format_args!(

@@ -76,8 +76,9 @@ pub async fn run(args: WatchArgs) -> Result<(), Failure> {
 
 async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
     let mut request = LockWatchRequest::default();
+    let home = args.home.find(&args.connect).await?;
     for name in &args.names {
-        request = request.and(&args.home.lock(name)?);
+        request = request.and(&home.lock(name)?);
     }
     for prefix in &args.prefixes {
         request = request.and_prefix(prefix.as_bytes());

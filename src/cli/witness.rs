@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use super::failure::Failure;
 use super::print::print;
+use super::server::{failed, misconfigured};
 use super::stopping::StopSignals;
 use crate::server::config::ServerArgs;
 use crate::server::node::{WitnessNode, check_witness};
@@ -12,10 +13,10 @@ use crate::telemetry::flush_log;
 
 /// Runs the witness until a signal stops it, or it is removed.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    let config = args.load()?;
-    check_witness(&config)?;
+    let config = args.load().map_err(misconfigured)?;
+    check_witness(&config).map_err(failed)?;
     if args.check_config {
-        Loaded::load(&config)?;
+        Loaded::load(&config).map_err(|error| failed(error.into()))?;
         let member = config.this_member();
         return print(format_args!(
             "The configuration is good: witness {} ({}) of cluster {}.",
@@ -29,9 +30,9 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let (listen, name) = (config.listen.quic, config.this_member().name.clone());
     let (dc, cluster) = (config.this_member().dc, config.cluster_name.clone());
-    let starting = WitnessNode::start(WitnessNode::bind(listen)?, config);
+    let starting = WitnessNode::start(WitnessNode::bind(listen).map_err(failed)?, config);
     let node = tokio::select! {
-        node = starting => node?,
+        node = starting => node.map_err(failed)?,
         _ = signals.next() => return Ok(()),
     };
     tracing::info!(%dc, name, cluster, quic = %listen, "listening, as a witness");
@@ -39,7 +40,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut ended = pin!(node.ended());
     tokio::select! {
         ended = &mut ended => {
-            ended?;
+            ended.map_err(failed)?;
         }
         _ = signals.next() => {
             let stopped = async {
@@ -48,7 +49,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
                 ended.await
             };
             tokio::select! {
-                ended = stopped => drop(ended?),
+                ended = stopped => drop(ended.map_err(failed)?),
                 code = signals.next() => {
                     tracing::warn!("asked again to stop: exiting at once");
                     flush_log();

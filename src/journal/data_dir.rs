@@ -12,7 +12,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 
 use geolock_api::names::{ClusterId, DcId};
 
-use super::disk::{Context, Disk, DiskFile};
+use super::disk::{Context, Disk, DiskFile, no_room};
 use super::error::{Identity, JournalError};
 use super::writer::{Tried, create_file, put};
 
@@ -181,7 +181,7 @@ pub(super) fn share(dir: &Path) -> Result<Option<File>, JournalError> {
 }
 
 pub(super) fn write_identity<D: Disk>(disk: &D, identity: Identity) -> Result<(), JournalError> {
-    let no_room = || JournalError::NoRoom { path: disk.path(IDENTITY) };
+    let no_room = || no_room(disk, IDENTITY);
     let mut file = create_file(disk, IDENTITY_TEMP)?.ok_or_else(no_room)?;
     if put(disk, IDENTITY_TEMP, &mut file, 0, render(identity).as_bytes())? == Tried::NoRoom {
         return Err(no_room());

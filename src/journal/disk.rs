@@ -37,6 +37,16 @@ pub(super) trait Disk: Clone + Send + 'static {
     /// Returns how many bytes may still be written, as far as the file system knows; quotas are not
     /// considered.
     fn free(&self) -> io::Result<u64>;
+    /// Returns true if the file system can make no further file, however much of its space is free.
+    fn is_out_of_inodes(&self) -> bool {
+        false
+    }
+}
+
+/// Returns the error of a disk that has no room for that file.
+pub(super) fn no_room<D: Disk>(disk: &D, name: &str) -> JournalError {
+    let lacking = if disk.is_out_of_inodes() { "inode (`df -i`)" } else { "room" };
+    JournalError::NoRoom { lacking, path: disk.path(name) }
 }
 
 /// Returns true if a call failed because the disk, or a quota, is full: then it can be repeated when there is
@@ -163,6 +173,11 @@ impl Disk for RealDisk {
         // Some FUSE file systems report no size at all.
         let known = figures.f_blocks > 0;
         Ok(if known { figures.f_bavail.saturating_mul(figures.f_frsize) } else { u64::MAX })
+    }
+
+    fn is_out_of_inodes(&self) -> bool {
+        // File systems without a limit report no number at all.
+        rustix::fs::statvfs(&self.dir).is_ok_and(|figures| figures.f_files > 0 && figures.f_favail == 0)
     }
 }
 

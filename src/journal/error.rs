@@ -25,11 +25,11 @@ pub enum JournalError {
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "there is no room on the disk for {}: make some. Nothing that was acknowledged is lost; what nobody was told of \
+        "there is no {lacking} on the disk for {}: make some. Nothing that was acknowledged is lost; what nobody was told of \
          yet is not kept",
         path.display()
     )]
-    NoRoom { path: PathBuf },
+    NoRoom { lacking: &'static str, path: PathBuf },
     #[error(
         "data directory {} belongs to user {owner}, this server runs as user {user}: run it as that user, or give it a \
          directory of its own",

@@ -13,7 +13,7 @@
 
 use super::checkpoint::{self, Checkpoint};
 use super::data_dir::{IDENTITY_TEMP, Known, check_identity, write_identity};
-use super::disk::{Context, Disk, DiskFile};
+use super::disk::{Context, Disk, DiskFile, no_room};
 use super::error::{Identity, JournalError};
 use super::format::{BadHeader, FRAME_HEADER, MAX_BODY, SEGMENT_HEADER, SegmentHeader, VERSION};
 use super::handle::MAX_SEGMENT_BYTES;
@@ -93,7 +93,7 @@ fn recover_files<D: Disk>(
         }
         None => {
             let current = create_segment(disk, identity, position + 1, 0)?;
-            let current = current.ok_or_else(|| no_room(disk))?;
+            let current = current.ok_or_else(|| no_room(disk, ""))?;
             let (disk, sealed, next) = (disk.clone(), Default::default(), position + 1);
             (Records::none(), Writer { disk, identity, segment_bytes, sealed, current, next })
         }
@@ -263,10 +263,6 @@ fn decode_header<D: Disk>(
     }
 }
 
-fn no_room<D: Disk>(disk: &D) -> JournalError {
-    JournalError::NoRoom { path: disk.path("") }
-}
-
 /// Returns a writer that continues after the last record.
 fn resume<D: Disk>(
     disk: &D,
@@ -291,12 +287,12 @@ fn resume<D: Disk>(
         // The last batch is damaged, but the checkpoint covers it: continue after the checkpoint.
         writer.next = position + 1;
         if writer.rotate()? == Tried::NoRoom {
-            return Err(no_room(disk));
+            return Err(no_room(disk, ""));
         }
     } else if is_old && writer.rotate()? == Tried::NoRoom {
         // The previous release cannot read records written from here on, so they must not follow a header of
         // its version.
-        return Err(no_room(disk));
+        return Err(no_room(disk, ""));
     }
     Ok(writer)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::base::capacity::DiskSpace;
 
 use super::data_dir::{RESOLVED, RESTORED, forget};
-use super::disk::Disk;
+use super::disk::{Disk, no_room};
 use super::error::{Identity, JournalError};
 use super::handle::JournalEvent;
 use super::queue::{Batch, LastCheckpoint, Queue, Work};
@@ -104,11 +104,16 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
     /// could not be told any more that the batch is durable.
     fn wait_for_room(&mut self, bytes: u64) -> Result<(), JournalError> {
         self.queue.note_waiting_for_disk_space();
+        if self.writer.disk.is_out_of_inodes() {
+            tracing::error!(
+                "the file system of the data directory has no inode left (df -i): remove files from it"
+            );
+        }
         loop {
             let free = self.free();
             self.note_disk_space(DiskSpace::Full, free);
             match self.queue.next_work_without_room(LOOK) {
-                Some(Work::Close) => return Err(JournalError::NoRoom { path: self.writer.disk.path("") }),
+                Some(Work::Close) => return Err(no_room(&self.writer.disk, "")),
                 Some(work) => self.perform(work)?,
                 None => {}
             }

@@ -409,7 +409,8 @@ impl Store for FakeStore {
 
     fn close(self) -> Result<(), JournalError> {
         if self.disk().waiting_for_disk_space {
-            self.journal.put(JournalEvent::Failed(JournalError::NoRoom { path: "data".into() }));
+            self.journal
+                .put(JournalEvent::Failed(JournalError::NoRoom { lacking: "room", path: "data".into() }));
             return Err(JournalError::Stopped);
         }
         self.seen.lock().expect("no test panics while it looks").store_closed = true;

@@ -205,7 +205,7 @@ fn log_disk_space(space: DiskSpace) {
             "the journal's disk is nearly full: no commits, no leases, only locks that are free here, until there is space"
         ),
         DiskSpace::Full => tracing::error!(
-            "the journal's disk is full: only durable data is read, and nothing is written until there is space"
+            "the journal's disk is full (space, inodes or a quota): only durable data is read, and nothing is written until there is space"
         ),
         DiskSpace::Enough => tracing::info!("the journal's disk has room again"),
     }

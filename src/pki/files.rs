@@ -8,7 +8,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::error::PkiError;
@@ -99,6 +99,13 @@ pub(super) fn read(file: &Path, missing: impl FnOnce(PathBuf) -> PkiError) -> Re
         }
         Err(error) => Err(failed("read", file)(error)),
     }
+}
+
+/// Returns the private key in the folder with its mode, if users besides its owner and its group may read it.
+pub fn key_that_all_may_read(dir: &Path) -> Option<(PathBuf, u32)> {
+    let key = dir.join(KEY_FILE);
+    let mode = fs::metadata(&key).ok()?.permissions().mode() & 0o777;
+    (mode & 0o004 != 0).then_some((key, mode))
 }
 
 fn refuse_existing(dir: &Path, files: &[NewFile<'_>]) -> Result<(), PkiError> {

@@ -25,7 +25,7 @@ mod tests;
 pub use authority::{Authority, Issued, Leaf};
 pub use credentials::Credentials;
 pub use error::PkiError;
-pub use files::{CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE};
+pub use files::{CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE, key_that_all_may_read};
 pub use identity::{Identity, IdentityError, Role, check_label};
 pub use playground::{Playground, playground};
 pub use tls::peer_identity;

@@ -9,6 +9,7 @@
 //! Nothing here is global, so a process can run several servers: `geolock dev` does, and so can tests.
 
 mod departure;
+mod error;
 mod lost_history;
 mod place;
 mod witness;
@@ -26,88 +27,21 @@ pub use crate::interdc::Wan;
 use crate::lock_server::{
     Datacenter, LockServer, LockServerHandle, StartError, StopError, members_port, start_datacenter,
 };
-use crate::membership::TextError;
 use crate::pki::Credentials;
 use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
-use crate::server::members::{Group, JoinError, JoinedFileError, MembersApi, ReturningError};
-use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
+use crate::server::members::{Group, MembersApi};
+use crate::server::reload::{InUse, Loaded, Reloader};
 use crate::telemetry::{self, Board};
 use departure::Departing;
 pub use departure::Departure;
+pub use error::{NodeError, Port, Remedy};
 use geolock_api::names::DcId;
 use place::Place;
 pub(crate) use place::{check as check_directory, check_witness};
 pub use witness::WitnessNode;
-
-/// The reason why a server did not start, or did not end properly.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    #[error(
-        "cannot listen on {address} ({port}): {source}. If another server has that port, stop it or choose another"
-    )]
-    Listen { port: Port, address: SocketAddr, source: io::Error },
-    /// Certificates, rules or tokens.
-    #[error(transparent)]
-    Files(#[from] ReloadError),
-    #[error("the operating system gives no random bytes")]
-    NoRandomness,
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    #[error(transparent)]
-    Joined(#[from] JoinedFileError),
-    #[error(transparent)]
-    Returning(#[from] ReturningError),
-    #[error(transparent)]
-    Text(#[from] TextError),
-    /// It has stopped, or was not started.
-    #[error(
-        "{by} takes this server for a member of its cluster and is not known here: the data directory was lost, or is an old \
-         copy, and locks that are granted here may be held elsewhere. Restore its latest copy. If instead the configuration of \
-         {by} was wrong, correct it and remove {}",
-        file.display()
-    )]
-    LostHistory { by: String, file: std::path::PathBuf },
-    #[error(
-        "data directory {} is that of {found}, this server is {configured}: correct the data directory, or the \
-         certificate and the configuration",
-        dir.display()
-    )]
-    OtherMember { dir: std::path::PathBuf, found: String, configured: String },
-    #[error(
-        "data directory {} is that of {}: run `geolock {}`", dir.display(),
-        if *is_witness { "a witness" } else { "a member" }, if *is_witness { "witness" } else { "server" }
-    )]
-    OtherCommand { dir: std::path::PathBuf, is_witness: bool },
-    #[error("a witness joins a cluster that runs: give it the address of a member with --join")]
-    NoJoin,
-    #[error(transparent)]
-    Start(#[from] StartError),
-    #[error(transparent)]
-    Stop(#[from] StopError),
-    #[error(transparent)]
-    Api(#[from] ServeError),
-}
-
-/// The purpose of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
-    Client,
-    Quic,
-    Http,
-}
-
-impl std::fmt::Display for Port {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Port::Client => "TCP, for clients",
-            Port::Quic => "UDP, for other datacenters",
-            Port::Http => "TCP, for metrics and probes",
-        })
-    }
-}
 
 /// Most connections that wait to be accepted, as after a restart when all clients reconnect at once.
 const BACKLOG: i32 = 1_024;

@@ -6,6 +6,7 @@
 //! replaced one after the other, so a mismatch is an error only if it persists at the next check. New content
 //! is used for new connections and further calls; no open connection is closed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -17,9 +18,9 @@ use tokio::time::interval;
 
 use crate::access::{Access, AccessError};
 use crate::base::access_digests::AccessDigests;
-use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
+use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day, key_that_all_may_read};
 use crate::runtime::tasks::joined;
-use crate::server::config::Config;
+use crate::server::config::{Config, Tls};
 use crate::telemetry::{Board, CertificateFigures};
 
 /// A certificate that expires soon is logged again after this time.
@@ -58,6 +59,7 @@ impl Loaded {
         };
         let links = load(LINKS, &config.tls.dc)?;
         let api = load(API, &config.tls.api)?;
+        warn_of_open_keys(&config.tls);
         Ok(Loaded { access, links, api })
     }
 
@@ -102,6 +104,21 @@ impl Loaded {
             orders: taken,
         };
         Ok((InUse { access, digests: told, links: links_used, api: api_used }, Reloader(orders), keeper))
+    }
+}
+
+/// Returns the private keys that users besides the owner and the group may read, with their modes.
+pub(crate) fn open_keys(tls: &Tls) -> BTreeMap<PathBuf, u32> {
+    [&tls.dc, &tls.api].into_iter().filter_map(|dir| key_that_all_may_read(dir)).collect()
+}
+
+fn warn_of_open_keys(tls: &Tls) {
+    for (key, mode) in open_keys(tls) {
+        tracing::warn!(
+            key = %key.display(),
+            mode = format_args!("{mode:04o}"),
+            "every user of this machine may read the private key: chmod 0600 (or 0640), and issue a new certificate"
+        );
     }
 }
 

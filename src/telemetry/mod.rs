@@ -10,6 +10,7 @@ mod log_writer;
 mod logs;
 mod memory;
 mod metrics;
+pub mod reasons;
 mod snapshot;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::base::capacity::DiskSpace;
 use crate::base::histogram::Histogram;
 use crate::journal;
 use crate::replica::call::{Phase, Status};
+use crate::telemetry::reasons;
 use geolock_api::names::{DcId, EntryNumber};
 
 /// An actor that published nothing for this long hangs: 100 of its periods.
@@ -156,11 +157,15 @@ impl Snapshot {
         match self.status.phase {
             _ if self.status.draining => Err("draining: shutting down".into()),
             _ if self.links_failed => Err("the UDP socket failed: no links to other datacenters until a restart".into()),
-            Phase::Starting => Err("starting: waits until its clock is past its earlier stamps".into()),
+            Phase::Starting => {
+                let heard = self.status.peers.iter().filter(|peer| peer.reachable);
+                let ahead: Vec<i64> = heard.map(|peer| peer.clock_ahead_ms).collect();
+                Err(format!("starting: {}", reasons::starting(&ahead)))
+            }
             Phase::ReadOnly => {
-                Err("read only: not every member has said yet how much it has of this datacenter's log, or some has \
-                     more and it is being fetched; start those that are missing"
-                    .into())
+                let unheard = self.status.peers.iter().filter(|peer| !peer.reachable);
+                let unheard: Vec<String> = unheard.map(|peer| peer.dc.to_string()).collect();
+                Err(format!("read only: {}", reasons::read_only(&unheard)))
             }
             Phase::Forked { dc, seq } => Err(format!(
                 "forked: entry {} of the log of {dc} is not the same everywhere; an operator has to decide which \
@@ -173,7 +178,7 @@ impl Snapshot {
             Phase::Serving => match self.status.disk_space {
                 DiskSpace::Enough => Ok(()),
                 DiskSpace::Low | DiskSpace::Full => {
-                    Err("disk full: commits, leases and new locks are refused until there is space; reads continue".into())
+                    Err("disk full (space, inodes or a quota): commits, leases and new locks are refused until there is space; reads continue".into())
                 }
             },
         }

@@ -324,6 +324,21 @@ fn explained(page: &str) {
     assert!(used >= expressions.len() && used > 5, "every alarm is about something: {expressions:?}");
 }
 
+#[test]
+fn each_alert_has_a_row_in_the_manual_and_each_row_an_alert() {
+    let alerts = include_str!("../../deploy/alerts.yml");
+    let there: BTreeSet<&str> =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let rows = include_str!("../../docs/operations.md").lines();
+    let told: BTreeSet<&str> = rows
+        .filter_map(|line| line.strip_prefix("| `Geolock")?.split_once("` |"))
+        .map(|(name, _)| name)
+        .collect();
+    let there: BTreeSet<&str> = there.iter().filter_map(|name| name.strip_prefix("Geolock")).collect();
+    assert_eq!(there, told);
+    assert!(there.len() > 10, "{there:?}");
+}
+
 #[tokio::test]
 async fn other_requests_are_refused() {
     let server = start().await;

@@ -1,10 +1,12 @@
 //! Refusals: servers with the wrong folder or certificate, and strangers as clients.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::fixture::said::run;
+use crate::fixture::said::{Said, run};
 use crate::fixture::{Cluster, geolock, servers};
 use geolock::pki;
 use geolock_api::names::DcId;
@@ -33,11 +35,11 @@ fn refused(command: &mut Command, code: i32) -> String {
 #[test]
 fn a_folder_has_one_server_and_one_datacenter() {
     let mut cluster = servers(2).listening();
-    let in_use = refused(&mut server(&cluster, &[]), 1);
+    let in_use = refused(&mut server(&cluster, &[]), 71);
     assert!(in_use.contains("data0") && in_use.contains("in use by another geolock server"), "{in_use}");
     cluster.kill(1);
     let others = cluster.dir().join("data1");
-    let other = refused(&mut server(&cluster, &[("--data-dir", &others)]), 1);
+    let other = refused(&mut server(&cluster, &[("--data-dir", &others)]), 78);
     assert!(other.contains("belongs to dc1") && other.contains("this server is dc0"), "{other}");
     // Nothing was changed.
     cluster.restart(1);
@@ -47,7 +49,7 @@ fn a_folder_has_one_server_and_one_datacenter() {
 fn a_port_that_is_taken_is_named() {
     let cluster = servers(1).listening();
     let mut command = geolock(&cluster.dir().join("home"));
-    let taken = refused(command.arg("server").arg("--config").arg(cluster.config_file(0)), 1);
+    let taken = refused(command.arg("server").arg("--config").arg(cluster.config_file(0)), 71);
     assert!(taken.contains(&cluster.endpoint(0)) && taken.contains("for clients"), "{taken}");
 }
 
@@ -57,11 +59,26 @@ fn a_server_needs_the_certificate_of_its_datacenter() {
     cluster.kill(0);
     for (folder, owner) in [("client", "client"), ("tls/dc1", "dc/1")] {
         let folder = cluster.dir().join(folder);
-        let wrong = refused(&mut server(&cluster, &[("--tls-dc", &folder)]), 1);
+        let wrong = refused(&mut server(&cluster, &[("--tls-dc", &folder)]), 78);
         assert!(wrong.contains(owner) && wrong.contains("dc/0"), "{wrong}");
-        let check = refused(server(&cluster, &[("--tls-dc", &folder)]).arg("--check-config"), 1);
+        let check = refused(server(&cluster, &[("--tls-dc", &folder)]).arg("--check-config"), 78);
         assert!(check.contains(owner), "{check}");
     }
+}
+
+#[test]
+fn a_private_key_that_every_user_may_read_is_named_with_its_mode() {
+    let mut cluster = servers(1).prepared();
+    let key = cluster.dir().join("tls/dc0/key.pem");
+    let check = |cluster: &Cluster| run(cluster.server_command(0).arg("--check-config"));
+    assert_eq!(check(&cluster).stderr, "");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o644)).expect("it is ours");
+    let said = check(&cluster);
+    assert!(said.code == 0 && said.stderr.contains("key.pem (mode 0644): chmod 0600"), "{said:?}");
+    cluster.start_all();
+    cluster.server(0).says("every user of this machine may read the private key");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o640)).expect("it is ours");
+    assert_eq!(check(&cluster).stderr, "", "a group may read it");
 }
 
 #[test]
@@ -74,7 +91,11 @@ fn strangers_are_no_clients() {
     std::fs::copy(cluster.tls().join("ca.pem"), stranger.join("ca.pem")).expect("there are certificates");
     let datacenter = cluster.dir().join("tls/dc0");
     for (folder, why) in [(stranger, "not of the authority"), (datacenter, "not that of a client")] {
-        let [session, look] = knocks(&cluster, &cluster.endpoint(0), &folder);
+        let knock = |args: &[&str]| run(cluster.command(0, args).env("GEOLOCK_TLS", &folder));
+        let [session, look] = BOTH_WAYS.map(knock);
+        let code = |said: &Said| if said.stderr.contains(why) { 77 } else { 69 };
+        assert_eq!([session.code, look.code], [code(&session), 77], "{session:?} {look:?}");
+        let [session, look] = [session.stderr, look.stderr];
         // If a session gets the reason depends on which arrives first, the alert or the end of the
         // connection.
         for said in [&session, &look] {

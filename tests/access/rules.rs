@@ -228,7 +228,7 @@ fn a_hang_up_takes_new_rules_and_tokens_and_refuses_broken_ones() {
     let mut check = geolock(place.cluster.dir());
     check.arg("server").arg("--check-config").arg("--config").arg(place.cluster.config_file(0));
     let checked = said(&mut check);
-    assert!(checked.code == 1 && checked.stderr.contains("line 2: rule 1"), "{}", checked.stderr);
+    assert!(checked.code == 78 && checked.stderr.contains("line 2: rule 1"), "{}", checked.stderr);
 
     place.write("acl.toml", RULES);
     place.write("tokens", "# nobody\n");
@@ -327,7 +327,10 @@ fn whose_certificate_is_not_accepted_is_told() {
     let server = cluster.dir().join("tls").join("dc0");
     for args in [&["status"][..], &["lock", "x", "--", "true"]] {
         let refused = said(cluster.command(0, args).env("GEOLOCK_TLS", &server));
-        assert_eq!(refused.code, 69, "{}", refused.stderr);
+        // If a session gets the reason depends on which arrives first: the alert, or the end of the
+        // connection.
+        let code = if refused.stderr.contains("not that of a client") { 77 } else { 69 };
+        assert_eq!(refused.code, code, "{}", refused.stderr);
         assert!(refused.stderr.contains("does not accept this client's certificate"), "{}", refused.stderr);
     }
 }

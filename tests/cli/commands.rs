@@ -44,6 +44,7 @@ fn wrong_usage_is_64_and_help_is_0() {
         &["lock", "", "--", "true"],
         &["lock", &too_long, "--", "true"],
         &["lock", "--connect", "nowhere", "x", "--", "true"],
+        &["lock", "--connect", "fd77::10:7400", "x", "--", "true"],
         &["lock", "--tls", "/nowhere", "x", "--", "true"],
         &["describe"],
         &["top", "--interval", "1ms"],
@@ -57,6 +58,10 @@ fn wrong_usage_is_64_and_help_is_0() {
         assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);
         assert!(!said.stderr.is_empty() && said.stdout.is_empty(), "{args:?}");
     }
+    let mut command = geolock(home.path());
+    let said = run(command.env("GEOLOCK_CONNECT", "a:1").env("GEOLOCK_TLS", "x").arg("lock"));
+    let usage = "Usage: geolock lock [OPTIONS] <NAME>... -- <CMD>...";
+    assert!(said.code == 64 && said.stderr.contains(usage), "{said:?}");
     for args in [&["--help"][..], &["--version"], &["lock", "--help"], &["dev", "-h"], &["server", "--help"]]
     {
         let said = run(geolock(home.path()).args(args));
@@ -204,6 +209,8 @@ fn names_that_are_no_text_work_and_are_shown_safely() {
     let mut holder = Running::start(&mut command, Output::Stdout);
     holder.line("in");
     assert!(run(&mut cluster.command(0, ["locks"])).stdout.contains("\\xff\\x1b[2J"));
+    let held = run(&mut cluster.command(0, ["locks", "--held"])).stdout;
+    assert_eq!(held.lines().count(), 2, "one is held: {held}");
     let listed = run(&mut cluster.command(0, ["locks", "--json"])).stdout;
     assert!(listed.contains(r#""name_base64":"/xtbMko=""#), "{listed}");
     let described = run(cluster.command(0, ["describe", "--json"]).arg(name)).stdout;
@@ -282,7 +289,7 @@ fn a_server_checks_its_configuration_and_drains() {
     let file = cluster.dir().join("bad.toml");
     std::fs::write(&file, "dc = 0\ncolour = 1\n").expect("the folder is writable");
     let bad = check(&file);
-    assert_eq!(bad.code, 1);
+    assert_eq!(bad.code, 78);
     assert!(bad.stderr.contains("bad.toml") && bad.stderr.contains("colour"), "{}", bad.stderr);
 
     let mut holder = holding(&cluster, &[], "cat");
@@ -335,6 +342,9 @@ fn a_playground_runs_ends_and_can_be_used_again() {
         let endpoint = format!("127.0.0.1:{}", base + 20);
         let said = run(command.args(["lock", "--connect", &endpoint, "x", "--", "echo", "ran"]));
         assert_eq!((said.code, &*said.stdout), (0, "ran\n"), "{}", said.stderr);
+        let mut here = geolock(home.path());
+        let said = run(here.args(["lock", "x", "--", "echo", "ran"]));
+        assert_eq!((said.code, &*said.stdout), (0, "ran\n"), "the folder knows the port: {said:?}");
         let another = run(&mut dev(home.path(), free_ports(3), &[]));
         assert_eq!(another.code, 1);
         assert!(another.stderr.contains("another playground runs in"), "{}", another.stderr);

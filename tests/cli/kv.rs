@@ -60,7 +60,10 @@ fn values_of_all_kinds_are_written_shown_and_removed() {
     );
     assert_eq!(prints(&cluster, 0, &["remove", "city"]), "");
     let gone = kv(&cluster, 0, &["get", "city"]);
-    assert_eq!((gone.code, gone.stdout.as_str(), gone.stderr.as_str()), (1, "", ""));
+    assert_eq!(
+        (gone.code, gone.stdout.as_str(), gone.stderr.as_str()),
+        (1, "", "geolock: city has no value\n")
+    );
     assert_eq!(prints(&cluster, 0, &["get", "n", "--bucket", "other", "n"]), "n\t(nothing)\nn\t(nothing)\n");
 }
 
@@ -156,7 +159,9 @@ fn keys_expire_before_the_eyes_of_other_datacenters() {
         "{}",
         at_once.stderr
     );
-    assert_eq!(kv(&cluster, 0, &["get", "k"]).code, 1, "nothing was written");
+    let nothing = kv(&cluster, 0, &["get", "k"]);
+    assert_eq!((nothing.code, &*nothing.stdout), (1, ""), "nothing was written");
+    assert_eq!(nothing.stderr, "geolock: k has no value\n");
 }
 
 #[test]

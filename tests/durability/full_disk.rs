@@ -88,7 +88,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     }
 
     disk.fill_but(1 << 20);
-    cluster.server(0).line("disk is full");
+    cluster.server(0).line("disk is full (space, inodes or a quota)");
     until_status(&here, |status| status.disk_space() == DiskSpace::Full).await;
     let refused = write(&here).await;
     assert!(is_refused(&refused), "{refused:?}");
@@ -100,7 +100,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     let shown = run(&mut cluster.command(0, ["status"])).stdout;
     assert!(shown.contains("! its disk is full"), "{shown}");
     let put = run(&mut cluster.command(0, ["kv", "put", "k", "v"]));
-    assert!(put.code == 69 && put.stderr.contains("DISK_FULL"), "{}", put.stderr);
+    assert!(put.code == 72 && put.stderr.contains("DISK_FULL"), "{}", put.stderr);
 
     let commit = write(&there).await.expect("the other one has room").commit;
     disk.make_room();
@@ -205,4 +205,13 @@ async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     let counted = count(&client).await;
     // One writer: the outcome of its last write is unknown.
     assert!((acknowledged..=acknowledged + 1).contains(&counted), "{counted} of {acknowledged}");
+}
+
+#[test]
+fn a_file_system_without_inodes_is_not_told_as_one_without_space() {
+    let mut cluster = prepared(1, "1 MiB");
+    let Some(_few) = Mounted::at_data_of(&mut cluster, 0, "size=16m,nr_inodes=3,mode=700") else { return };
+    let said = run(&mut cluster.server_command(0));
+    assert_eq!(said.code, 72, "{said:?}");
+    assert!(said.stderr.contains("no inode (`df -i`)"), "{said:?}");
 }

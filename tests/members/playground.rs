@@ -163,3 +163,29 @@ fn one_that_was_stopped_is_evicted_and_returns() {
     assert_eq!(said.code, 69, "{said:?}");
     refused(&said, "no playground runs in");
 }
+
+#[test]
+fn more_than_seven_datacenters_begin_with_seven_voters_and_a_list_of_members() {
+    let (home, base) = (tempfile::tempdir().expect("a temporary folder"), free_ports(9));
+    let mut command = dev(home.path(), base, &["--dcs", "9"]);
+    command.stderr(std::process::Stdio::piped());
+    let mut process = Running::start(&mut command, Output::Stdout);
+    process.line("ready");
+    process.says("dc7 has joined");
+    process.says("dc8 has joined");
+    let playground = Playground { home, base, process };
+    let voters = until("nine members", || {
+        let said = playground.client(8, &["member", "list", "--json"]);
+        let list: Value = serde_json::from_str(&said.stdout).ok()?;
+        let members = list["members"].as_array()?;
+        let is_complete = members.len() == 9 && members.iter().all(|member| member["phase"] == "member");
+        is_complete.then(|| members.iter().filter(|member| member["votes"] == true).count())
+    });
+    assert_eq!(voters, 7);
+    playground.locks(&[0, 8]);
+    let mut playground = playground;
+    playground.process.signal(Signal::INT);
+    playground.process.line("stopped");
+    assert_eq!(playground.process.errors(), "", "and no server has an error to report");
+    assert_eq!(playground.process.wait(), 0);
+}

@@ -1,11 +1,13 @@
 //! A server that is told to stop stops, whatever it waits for.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
+use crate::fixture::said::run;
 use crate::fixture::{HANGS, Output, Running, servers, until};
 use rustix::process::Signal;
 
@@ -49,6 +51,38 @@ fn the_service_manager_hears_that_a_server_is_ready_alive_and_stopping() {
     server.signal(Signal::TERM);
     until("a server that stops", || (hear() == "STOPPING=1").then_some(()));
     assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn a_start_that_fails_says_by_its_exit_code_if_another_start_helps() {
+    let cluster = servers(1).prepared();
+    let start = || run(&mut cluster.server_command(0));
+    let taken = TcpListener::bind(cluster.endpoint(0)).expect("it is free");
+    let said = start();
+    assert!(said.code == 71 && said.stderr.contains("cannot listen on"), "a port that is taken: {said:?}");
+    drop(taken);
+    let lock = cluster.data_dir(0);
+    let mut server = Running::start(&mut cluster.server_command(0), Output::Stderr);
+    server.line("listening");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), 0, "the same configuration, when the port is free");
+
+    fs::write(lock.join("identity"), "nonsense").expect("the folder is writable");
+    let said = start();
+    assert_eq!(said.code, 78, "data that is damaged: {said:?}");
+    fs::remove_file(cluster.dir().join("tls/dc0/cert.pem")).expect("it is there");
+    let said = start();
+    assert!(said.code == 78 && said.stderr.contains("cert.pem"), "no certificate: {said:?}");
+}
+
+#[test]
+fn the_unit_starts_again_after_a_reason_that_passes_and_not_after_one_that_stays() {
+    let unit = include_str!("../../deploy/geolock.service");
+    let options: Vec<&str> = unit.lines().map(str::trim).collect();
+    for option in ["Restart=on-failure", "StartLimitIntervalSec=0", "RestartPreventExitStatus=64 78"] {
+        assert!(options.contains(&option), "{option}");
+    }
+    assert!(!unit.contains("ExecStartPre"), "its exit code has no effect on restarts");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::rooms::IMPORTS;
 use crate::{HALLS, Source, report, room_of, sources};
 
 /// The commands that use more than [`COMMANDS`], with that.
-const COMMANDS_WITH_MORE: [(&str, &[&str]); 14] = [
+const COMMANDS_WITH_MORE: [(&str, &[&str]); 15] = [
     ("ca", &["pki"]),
     ("token", &["access"]),
     ("sim", &["sim"]),
@@ -17,6 +17,7 @@ const COMMANDS_WITH_MORE: [(&str, &[&str]); 14] = [
     ("every", &["geolock_recipes"]),
     ("elect", &["geolock_recipes"]),
     ("print", &["telemetry"]),
+    ("status", &["telemetry"]),
     ("service_manager", &["lock_server"]),
     ("bench", &["lock_server", "server::node", "testkit::load_test"]),
     ("server", &["runtime::memory", "runtime::open_files", "server::node", "server::reload", "telemetry"]),

@@ -36,7 +36,7 @@ pub(super) enum DataError {
     )]
     InUse(PathBuf),
     #[error(
-        "the playground in {} began with {found} datacenters, {wanted} were asked for: leave out --dcs and use \
+        "{found} datacenters founded the playground in {}, {wanted} were asked for: leave out --dcs and use \
          `geolock dev add`, start anew with --fresh (its locks are forgotten), or use another folder (--data DIR)",
         dir.display()
     )]
@@ -220,7 +220,7 @@ mod tests {
         fs::write(dir.join("notes"), "mine").expect("it is writable");
         drop(DataDir::open(&dir, 3, Earlier::Continue).expect("the same shape"));
         let error = DataDir::open(&dir, 5, Earlier::Continue).expect_err("another shape").to_string();
-        assert!(error.contains("began with 3 datacenters, 5") && error.contains("--fresh"), "{error}");
+        assert!(error.starts_with("3 datacenters founded") && error.contains("--fresh"), "{error}");
         assert!(dir.join("dc0").exists());
         drop(DataDir::open(&dir, 5, Earlier::Forget).expect("starts anew"));
         assert!(!dir.join("dc0").exists() && dir.join("notes").exists());

@@ -10,8 +10,9 @@ use super::StartArgs;
 use super::data::{self, DataDir, Earlier, Place};
 use crate::base::time::brief;
 use crate::cli::failure::{Code, Failure, OrFail as _};
-use crate::cli::state_dir::{BASE_PORT, default_playground};
+use crate::cli::state_dir::{self, default_playground};
 use crate::interdc::{Wan, WanPath, WanProfile};
+use crate::membership::MAX_VOTERS;
 use crate::pki;
 use crate::server::config::{Config, HoldEntry, Listen, Options, ServerArgs};
 use crate::server::node::Sockets;
@@ -56,16 +57,31 @@ pub(in crate::cli) struct Server {
 }
 
 impl Plan {
-    pub(in crate::cli) fn new(args: &StartArgs) -> Result<Plan, Failure> {
+    /// Plans a playground whose datacenters all found its cluster. With more than 7 they do not agree on a
+    /// list of members, and none can join or leave.
+    pub(in crate::cli) fn of_founders(args: &StartArgs) -> Result<Plan, Failure> {
+        Plan::with_founders(args, u8::MAX)
+    }
+
+    /// Plans a playground that at most 7 datacenters found: further ones join.
+    pub(super) fn new(args: &StartArgs) -> Result<Plan, Failure> {
+        Plan::with_founders(args, MAX_VOTERS as u8)
+    }
+
+    fn with_founders(args: &StartArgs, most: u8) -> Result<Plan, Failure> {
         let default = default_playground();
-        let is_default = args.base_port == BASE_PORT && (args.data.is_none() || args.data == default);
+        let is_default = args.data.is_none() || args.data == default;
         let data = folder(args.data.as_deref()).or_fail(Code::Usage)?;
         let earlier = if args.fresh { Earlier::Forget } else { Earlier::Continue };
         let before = if args.fresh { None } else { data::founders(&data) };
-        let founders = args.shape.dcs.or(before).unwrap_or(DEFAULT_DCS);
+        let wanted = args.shape.dcs.or(before).unwrap_or(DEFAULT_DCS);
+        let founders = wanted.min(most);
         let places = match before {
             Some(before) => data::places(&data, before),
-            None => (0..founders).filter_map(|id| Some((DcId::new(id)?, Place::Founder))).collect(),
+            None => {
+                let place = |id| if id < founders { Place::Founder } else { Place::Joins };
+                (0..wanted).filter_map(|id| Some((DcId::new(id)?, place(id)))).collect()
+            }
         };
         let of = |joins: bool| {
             let wanted = places.iter().filter(move |(_, place)| (*place == Place::Joins) == joins);
@@ -73,7 +89,8 @@ impl Plan {
         };
         let (dcs, joining) = (of(false), of(true));
         let wan = WanProfile::load(&args.shape.wan).or_fail(Code::Usage)?;
-        for (a, b) in pairs(&dcs) {
+        let all: Vec<DcId> = dcs.iter().chain(&joining).copied().collect();
+        for (a, b) in pairs(&all) {
             wan.one_way(a, b).or_fail(Code::Usage)?;
         }
         if !(0.0..100.0).contains(&args.shape.loss) {
@@ -94,7 +111,7 @@ impl Plan {
             loss: args.shape.loss / 100.0,
             hold: args.shape.hold.clone(),
         };
-        plan.dcs.iter().try_for_each(|dc| plan.has_ports(*dc)).or_fail(Code::Usage)?;
+        all.iter().try_for_each(|dc| plan.has_ports(*dc)).or_fail(Code::Usage)?;
         Ok(plan)
     }
 
@@ -121,6 +138,7 @@ impl Plan {
              with --base-port PORT",
         )?;
         let data = DataDir::open(&self.data, self.founders, self.earlier)?;
+        state_dir::write_port(&self.data, self.base_port)?;
         let certificates = pki::playground(&self.data, CLUSTER, self.dcs.iter().copied())?;
         let servers = self.dcs.iter().zip(sockets).zip(&certificates.dcs).map(|((dc, sockets), tls)| {
             // One that has joined asks nobody, but its configuration names a member.

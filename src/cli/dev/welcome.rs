@@ -22,6 +22,10 @@ pub(super) fn welcome(plan: &Plan) -> impl Display {
                 listen.http
             )?;
         }
+        if let [first, rest @ ..] = &plan.joining[..] {
+            let last = rest.last().map_or(String::new(), |last| format!(" to {last}"));
+            writeln!(f, "  {first}{last} join now")?;
+        }
         round_trips(f, plan)?;
         commands(f, plan)?;
         write!(f, "\nCtrl-C stops it.")
@@ -65,6 +69,7 @@ fn connect(plan: &Plan, dc: geolock_api::names::DcId) -> String {
     match (plan.is_default, dc.get()) {
         (true, 0) => String::new(),
         (true, _) => format!(" --connect {endpoint}"),
+        (false, 0) => format!(" --tls {}", plan.client_tls().display()),
         (false, _) => format!(" --connect {endpoint} --tls {}", plan.client_tls().display()),
     }
 }

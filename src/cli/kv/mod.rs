@@ -35,7 +35,7 @@ use geolock_client::{
     after_help = "\
 Exit codes: 0, or 1: refused, such as a value of another type, 75: no locks or no snapshot in time, 74: the \
 transaction was lost and committed nothing, 73: committed, but a majority did not have it on disk in time, 76: the \
-outcome of the commit is unknown, 69: no server reachable, \
+outcome of the commit is unknown, 69: no server reachable, 72: the server's disk is full, \
 77: the server does not allow it, 64: wrong usage.
 
 To read the writes of one command in another datacenter, pass its snapshot on:
@@ -54,9 +54,9 @@ enum Command {
     /// Show the values of keys, all at one snapshot
     ///
     /// Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key
-    /// without a value is `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes
-    /// that are no text are escaped. --json shows them exactly, shows a key without a value as null, and
-    /// ends with 0.
+    /// without a value is `(nothing)`; if it is the only one, standard error says so and the exit code is 1.
+    /// Bytes that are no text are escaped. --json shows them exactly, shows a key without a value as null,
+    /// and ends with 0.
     Get {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<OsString>,

@@ -28,7 +28,11 @@ pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitC
     match (&keys[..], &view.values[..]) {
         ([_], [value]) => match show::lines(value) {
             Some(lines) => print(lines)?,
-            None => code = ExitCode::from(Code::Failed as u8),
+            None => {
+                let name = names.first().map_or_else(String::new, |name| show::text(name.as_bytes()));
+                tell(format_args!("geolock: {name} has no value"));
+                code = ExitCode::from(Code::Failed as u8);
+            }
         },
         _ => {
             for (name, value) in names.iter().zip(&view.values) {

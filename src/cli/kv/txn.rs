@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::operation::{self, Operation};
 use super::{Committed, CommonArgs, failure, one_shot, show};
 use crate::cli::failure::{Code, Failure, OrFail as _};
-use crate::cli::home::HomeArgs;
+use crate::cli::home::{Home, HomeArgs};
 use crate::cli::lock;
 use crate::cli::print::{print, print_on_the_way};
 use crate::cli::stopping::StopSignals;
@@ -71,7 +71,8 @@ pub(super) struct TxnArgs {
 const MAX_LINE: u64 = (1 << 20) + (4 << 10);
 
 pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
-    let request = args.request()?;
+    let home = args.home.find(&args.common.store.connect).await?;
+    let request = args.request(home)?;
     let mut signals = StopSignals::listen()?;
     let client = args.common.store.connect.connect(|_| {}).await?;
     let commits = AtomicBool::new(false);
@@ -242,11 +243,11 @@ fn lines() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
 }
 
 impl TxnArgs {
-    fn request(&self) -> Result<TxnRequest, Failure> {
+    fn request(&self, home: Home) -> Result<TxnRequest, Failure> {
         let mut request = self.common.request();
         for (names, mode) in [(&self.exclusive, Mode::Exclusive), (&self.shared, Mode::Shared)] {
             for name in names {
-                request = request.lock(self.home.lock(name)?, mode);
+                request = request.lock(home.lock(name)?, mode);
             }
         }
         if let Some(label) = &self.label {

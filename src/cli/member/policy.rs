@@ -41,7 +41,9 @@ pub(super) async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool)
         }
         print(format_args!("The policy is set (decision {decision})."))?;
         if let Ok(list) = admin.members().await {
-            not_timed(&list).into_iter().try_for_each(print)?;
+            // The server that answers may not have entered the policy yet.
+            let set = merged(list.policy.unwrap_or_default(), asked);
+            lease_limit(&set).into_iter().chain(not_timed(&list)).try_for_each(print)?;
         }
         return Ok(());
     }
@@ -50,10 +52,35 @@ pub(super) async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool)
         Some(policy) if json => print(policy_json(&policy)),
         Some(policy) => {
             print(policy_text(&policy))?;
-            not_timed(&list).into_iter().try_for_each(print)
+            lease_limit(&policy).into_iter().chain(not_timed(&list)).try_for_each(print)
         }
         None => print(NO_LIST),
     }
+}
+
+/// Returns `now` with the values that `asked` has.
+fn merged(now: MemberPolicy, asked: MemberPolicy) -> MemberPolicy {
+    MemberPolicy {
+        evict: asked.evict.or(now.evict),
+        join: asked.join.or(now.join),
+        rejoin: asked.rejoin.or(now.rejoin),
+        fence_after_ms: asked.fence_after_ms.or(now.fence_after_ms),
+        evict_after_ms: asked.evict_after_ms.or(now.evict_after_ms),
+        max_lease_ttl_ms: asked.max_lease_ttl_ms.or(now.max_lease_ttl_ms),
+    }
+}
+
+/// Returns the meaning of the longest lease for clients, if the policy limits leases.
+fn lease_limit(policy: &MemberPolicy) -> Option<String> {
+    let limits = policy.evict() == EvictPolicy::Auto && policy.max_lease_ttl_ms.is_some();
+    limits.then(|| {
+        let longest = brief(Duration::from_millis(policy.max_lease_ttl_ms().into()));
+        format!(
+            "Leases live at most {longest}: a client that asks for longer (`--ttl`, `ClientConfig::ttl`) is refused; one \
+             that asks for no time gets 10 s or this limit, whichever is shorter, and loses its locks after as long \
+             without contact."
+        )
+    })
 }
 
 /// Returns the members that silence alone does not evict, although the policy is `auto`, and the reason: a
@@ -146,6 +173,15 @@ fn policy_json(policy: &MemberPolicy) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_that_limits_leases_says_what_that_means_for_clients() {
+        let ttl = |ms| MemberPolicy { max_lease_ttl_ms: Some(ms), ..Default::default() };
+        let evict = |evict: EvictPolicy| MemberPolicy { evict: Some(evict.into()), ..ttl(15_000) };
+        let said = lease_limit(&merged(evict(EvictPolicy::Auto), ttl(4_000))).expect("it limits leases");
+        assert!(said.starts_with("Leases live at most 4.0 s: a client that asks for longer"), "{said}");
+        assert_eq!(lease_limit(&merged(evict(EvictPolicy::Operator), ttl(4_000))), None);
+    }
 
     #[test]
     fn members_that_time_alone_does_not_evict_are_named_with_the_reason() {

@@ -18,6 +18,7 @@ use super::job::Signals;
 use super::lock::{duration, ended_by};
 use super::print::{print, tell};
 use super::waiting::{Telling, Waiting};
+use geolock_api::names::DcId;
 use geolock_client::{Client, Mode};
 use geolock_recipes::{CriticalSection, LastSeen, OnceError, OnceOptions, Outcome, Progress, Takeover};
 pub use runner::RunnerArgs;
@@ -39,7 +40,7 @@ pub use section::{Command, Shared};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: it is done, by any machine (with --tell: 10 if another machine did it, 11 if nothing was to be done), \
-75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, \
+75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, 72: the server's disk is full, \
 77: the server does not allow it, 64: wrong usage. A command that fails is tried again, here or elsewhere, after a \
 pause that grows.
 
@@ -113,12 +114,14 @@ const NOT_NEEDED: u8 = 11;
 
 /// Signals to geolock itself end it while no command runs; after that they are passed to the command.
 pub async fn run(args: OnceArgs) -> Result<ExitCode, Failure> {
+    let home = args.runner.home().await?;
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.runner.connect() => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
-    let section = CriticalSection::new(&client, args.name.as_bytes(), args.options()).or_fail(Code::Usage)?;
+    let section =
+        CriticalSection::new(&client, args.name.as_bytes(), args.options(home)).or_fail(Code::Usage)?;
     if args.status {
         let status = section.status().await.map_err(failure)?;
         print(show::status(&args.name, &status, args.json))?;
@@ -137,7 +140,7 @@ pub async fn run(args: OnceArgs) -> Result<ExitCode, Failure> {
 }
 
 impl OnceArgs {
-    fn options(&self) -> OnceOptions {
+    fn options(&self, home: Option<DcId>) -> OnceOptions {
         let mut options = OnceOptions::default();
         options.wait = self.wait;
         options.max_retries = self.max_retries;
@@ -150,7 +153,7 @@ impl OnceArgs {
         options.staleness = self.staleness;
         // Its section ends the command, and then says so.
         options.max_runtime = None;
-        options.home = self.runner.home;
+        options.home = home;
         options.who = self.runner.who(&self.command);
         options
     }

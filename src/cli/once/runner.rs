@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::cli::connect::ConnectArgs;
-use crate::cli::dc_names;
+use crate::cli::dc_names::DcRef;
 use crate::cli::failure::{Code, Failure};
+use crate::cli::home;
 use crate::cli::lock::{default_label, duration};
 use geolock_api::names::DcId;
 use geolock_client::Client;
@@ -17,9 +18,10 @@ const BUSY: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunnerArgs {
-    /// The home of the lock, such as 1: then only that datacenter has to be up [default: none]
-    #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
-    pub home: Option<DcId>,
+    /// The home of the lock, as an id such as 1 or a name: then only that datacenter has to be up [default:
+    /// none]
+    #[arg(long, value_name = "DC", value_parser = DcRef::parse)]
+    home: Option<DcRef>,
     /// Time without contact to the server after which the lock is lost [default: 10s, or the server's limit
     /// if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -36,6 +38,11 @@ impl RunnerArgs {
     pub fn who(&self, command: &[OsString]) -> String {
         let label = || command.first().map(default_label).unwrap_or_default();
         self.label.clone().unwrap_or_else(label)
+    }
+
+    /// Returns the home of the lock. Asks the server if it was given by its name.
+    pub async fn home(&self) -> Result<Option<DcId>, Failure> {
+        home::find(self.home.as_ref(), &self.connect).await
     }
 
     /// Connects. Asks an overloaded server again, as when a whole fleet starts at once.

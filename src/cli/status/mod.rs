@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::print::print;
 use super::witnesses;
 use crate::base::time::brief;
+use crate::telemetry::reasons;
 use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, PeerStatus, Phase};
 use geolock_client::Status;
 
@@ -75,11 +76,14 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     }
     match status.phase() {
         Phase::ReadOnly => {
-            warnings.push(
-                "not every member has said yet how much it has of this datacenter's log, or some has more and it is \
-                 being fetched; start those that are missing"
-                    .into(),
-            );
+            let unheard = status.peers.iter().filter(|peer| !peer.reachable);
+            let unheard: Vec<String> = unheard.map(|peer| names.show(peer.dc)).collect();
+            warnings.push(reasons::read_only(&unheard));
+        }
+        Phase::Starting => {
+            let heard = status.peers.iter().filter(|peer| peer.reachable);
+            let ahead: Vec<i64> = heard.map(|peer| peer.clock_ahead_ms).collect();
+            warnings.push(reasons::starting(&ahead));
         }
         Phase::Forked => warnings.push(
             "two datacenters have different entries of one log: nothing is granted or committed until an operator has \

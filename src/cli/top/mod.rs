@@ -23,7 +23,7 @@ use crate::server::config::{parse_duration, units_of_durations};
 use geolock_client::{ClientError, ReadClient};
 use sample::{Picture, Sample, Window};
 use terminal::{Ended, Terminal};
-use view::Size;
+use view::{Size, Style};
 
 /// Show the present activity of a datacenter: rates, links, and the locks that are waited for
 ///
@@ -67,7 +67,7 @@ const LOCKS: u32 = 20;
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text)
-        .ok_or_else(|| format!("a whole number and one of the units {}", units_of_durations()))?;
+        .ok_or_else(|| format!("a number and one of the units {}", units_of_durations()))?;
     if INTERVALS.contains(&interval) { Ok(interval) } else { Err("from 100 ms to 1 h".into()) }
 }
 
@@ -227,5 +227,6 @@ fn draw(
     let Some(picture) = picture else { return Ok(()) };
     let trouble = trouble.as_ref().map(|(since, text)| (since.elapsed(), text.as_str()));
     let Size { width, height } = terminal.size();
-    terminal.show(&view::frame(&picture, trouble, Size { width, height }))
+    let style = Style::of(std::env::var_os("NO_COLOR").as_deref());
+    terminal.show(&view::frame(&picture, trouble, Size { width, height }, style))
 }

@@ -1,5 +1,6 @@
 //! The present figures for people: a headline, warnings, rates, the links, the locks.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use super::columns::{Column, Kind, cut, fit};
@@ -37,13 +38,33 @@ pub(super) fn plain(picture: &Picture<'_>) -> String {
 }
 
 /// Returns the lines that fit a screen. `trouble`: the time for which no server answers, and the reason.
-pub(super) fn frame(picture: &Picture<'_>, trouble: Option<(Duration, &str)>, size: Size) -> Vec<String> {
+pub(super) fn frame(
+    picture: &Picture<'_>,
+    trouble: Option<(Duration, &str)>,
+    size: Size,
+    style: Style,
+) -> Vec<String> {
     let lines = lines(picture, trouble, Some(size.width));
     let shown = lines.into_iter().take(size.height).map(|line| {
         let text = cut(&line.text, size.width);
-        if line.is_title { format!("{BOLD}{text}{PLAIN}") } else { text }
+        if line.is_title && style == Style::Bold { format!("{BOLD}{text}{PLAIN}") } else { text }
     });
     shown.collect()
+}
+
+/// The look of titles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Bold,
+    /// Text only.
+    Plain,
+}
+
+impl Style {
+    /// Returns the style for this value of `NO_COLOR` (no-color.org): an empty one counts as none.
+    pub(super) fn of(no_color: Option<&OsStr>) -> Style {
+        if no_color.is_some_and(|value| !value.is_empty()) { Style::Plain } else { Style::Bold }
+    }
 }
 
 struct Line {
@@ -395,6 +416,15 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
     }
 
     #[test]
+    fn without_colour_a_frame_is_text_only() {
+        let window = pictures();
+        let picture = window.picture().expect("there is one");
+        let frame = |style| frame(&picture, None, Size { width: 80, height: 24 }, style).join("\n");
+        assert!(frame(Style::of(Some("1".as_ref()))).chars().all(|c| c == '\n' || !c.is_control()));
+        assert!(frame(Style::of(Some("".as_ref()))).contains(BOLD) && frame(Style::of(None)).contains(BOLD));
+    }
+
+    #[test]
     fn a_frame_fits_its_screen() {
         let window = pictures();
         let picture = window.picture().expect("there is one");
@@ -402,14 +432,19 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
         for size in
             [Size { width: 80, height: 24 }, Size { width: 40, height: 6 }, Size { width: 1, height: 1 }]
         {
-            let frame = frame(&picture, Some((Duration::from_secs(3), "it is\ngone")), size);
+            let frame = frame(&picture, Some((Duration::from_secs(3), "it is\ngone")), size, Style::Bold);
             assert!(frame.len() <= size.height, "{size:?}");
             for line in frame.iter().map(bare) {
                 assert!(line.chars().count() <= size.width, "{size:?}: {line}");
                 assert!(!line.chars().any(char::is_control), "{line}");
             }
         }
-        let frame = frame(&picture, Some((Duration::from_secs(3), "gone")), Size { width: 80, height: 24 });
+        let frame = frame(
+            &picture,
+            Some((Duration::from_secs(3), "gone")),
+            Size { width: 80, height: 24 },
+            Style::Bold,
+        );
         let shown: Vec<String> = frame.iter().map(bare).collect();
         assert_eq!(shown[2], "! no answer for 3.0 s, still trying; these figures are old: gone");
         let last = "a/lock…ame/17 dc1 eve\\u{1… 1m01s    5 dc2   2.5s     6.0    1.0  2.3s excl   dc1";

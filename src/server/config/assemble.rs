@@ -1,7 +1,7 @@
 //! From options to the configurations of the modules: checks every value, and the relations between values.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -141,14 +141,34 @@ fn member(given: &Given<&[MemberEntry]>, option: &MemberEntry) -> Result<Member,
 }
 
 pub(super) fn check_address<T>(given: &Given<T>, address: &str) -> Result<(), ConfigError> {
-    let host_and_port = address.rsplit_once(':').filter(|(host, port)| {
-        let host_is_one = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/');
-        host_is_one && port.parse::<u16>().is_ok_and(|port| port != 0)
-    });
-    match host_and_port {
-        Some(_) => Ok(()),
-        None => Err(given.refuse(Quoted(address), "an address is host:port, port 1 to 65535")),
-    }
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return Err(given.refuse(Quoted(address), "an address is host:port, port 1 to 65535"));
+    };
+    let why = match host.strip_prefix('[').map(|host| host.strip_suffix(']').unwrap_or("")) {
+        _ if port.starts_with('+') || !port.parse::<u16>().is_ok_and(|port| port != 0) => {
+            "an address is host:port, port 1 to 65535"
+        }
+        _ if host.contains('%') => "an address of one interface (%) has no meaning on other machines",
+        Some(host) if host.parse::<Ipv6Addr>().is_err() => "between [ and ] there is an IPv6 address",
+        Some(_) => return Ok(()),
+        None if host.contains(':') && !host.contains('/') => {
+            "an IPv6 address stands in [ ] before its port: [fd77::10]:7401"
+        }
+        None if !is_host(host) => "an address is host:port: a name, or an IP address",
+        None => return Ok(()),
+    };
+    Err(given.refuse(Quoted(address), why))
+}
+
+/// Returns true for a name or an IPv4 address.
+fn is_host(host: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let mut labels = host.strip_suffix('.').unwrap_or(host).split('.');
+    let is_label = |label: &str| !label.is_empty() && label.len() <= 63 && label.bytes().all(is_plain);
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    // Names do not end with a number (RFC 1123), so something like 10.0.0 or 10.0.0.256 is a slip.
+    let ends_with_number = host.rsplit('.').next().is_some_and(|last| !last.is_empty() && is_number(last));
+    if ends_with_number { host.parse::<Ipv4Addr>().is_ok() } else { labels.all(is_label) }
 }
 
 fn this_dc(from: &Sources<'_>, members: &[Member]) -> Result<DcId, ConfigError> {

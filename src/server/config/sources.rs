@@ -143,7 +143,7 @@ pub(super) fn parse_within<T>(
     let allowed = || format!("{} to {}", ShownDuration(*bounds.start()), ShownDuration(*bounds.end()));
     let duration = parse_duration(text).ok_or_else(|| {
         let units = units_of_durations();
-        given.refuse(Quoted(text), format!("a whole number and one of {units}, {}", allowed()))
+        given.refuse(Quoted(text), format!("a number and one of {units}, {}", allowed()))
     })?;
     if bounds.contains(&duration) { Ok(duration) } else { Err(given.refuse(Quoted(text), allowed())) }
 }

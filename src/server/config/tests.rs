@@ -202,7 +202,7 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("cluster", "heartbeat_interval = \"11 s\"", "10 ms to 10 s"),
         ("cluster", "peer_timeout = \"1499 ms\"", "1500 ms to 1 h"),
         ("cluster", "max_clock_skew = \"2 h\"", "100 ms to 1 h"),
-        ("cluster", "max_clock_skew = \"soon\"", "a whole number and one of us, ms, s, min, h"),
+        ("cluster", "max_clock_skew = \"soon\"", "a number and one of us, ms, s, min, h, d"),
         ("limits", "max_lease_ttl = \"999 ms\"", "1 s to 1 h"),
         ("limits", "max_waiting_per_lease = 0", "1 to 1000000"),
         ("limits", "max_waiting_per_lease = 1000001", "1 to 1000000"),
@@ -406,4 +406,40 @@ fn a_client_may_have_the_names_of_a_full_lease() {
         error.contains("limits.max_name_bytes_per_client") && error.ends_with("1 GiB to 64 GiB"),
         "{error}"
     );
+}
+
+#[test]
+fn addresses_that_cannot_work_are_refused_with_the_reason() {
+    let check = |address: &str| {
+        let member = format!("0=a@{address},1=b@b.example:7401");
+        let given =
+            ["--cluster-name", "c-1", "--dc", "0", "--data-dir", "/d", "--tls-dc", "/t", "--member", &member];
+        let arguments = ["geolock"].into_iter().chain(given);
+        Cli::try_parse_from(arguments)
+            .expect("good flags")
+            .args
+            .load()
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    for good in ["a:1", "a-1.example.com.:7401", "10.0.0.1:7401", "[fd77::10]:7401", "my_host:1", "4you:1"] {
+        assert_eq!(check(good), Ok(()), "{good}");
+    }
+    for (wrong, why) in [
+        ("fd77::10:7401", "[fd77::10]:7401"),
+        ("fe80::1%eth0:7401", "%"),
+        ("[fe80::1%eth0]:7401", "%"),
+        ("[fd77::10:7401", "between [ and ]"),
+        ("[10.0.0.1]:7401", "between [ and ]"),
+        ("10.0.0.256:7401", "a name, or an IP address"),
+        ("10.0.0:7401", "a name, or an IP address"),
+        ("a..b:7401", "a name, or an IP address"),
+        ("http://a:7401", "a name, or an IP address"),
+        ("a:0", "port 1 to 65535"),
+        ("a:+7401", "port 1 to 65535"),
+        ("a", "port 1 to 65535"),
+    ] {
+        let error = check(wrong).expect_err(wrong);
+        assert!(error.contains(why), "{wrong}: {error}");
+    }
 }
