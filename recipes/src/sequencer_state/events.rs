@@ -220,7 +220,7 @@ pub enum Failure {
     /// Too few members endorse it.
     #[error("it is not endorsed: {0}")]
     Endorsement(String),
-    /// The ledger reverts it.
+    /// The ledger reverts it, for its own reason: not because it rested on another one that reverts.
     #[error("the ledger reverts it: {0}")]
     Reverted(String),
 }

@@ -250,9 +250,20 @@ impl Coordinator {
                 (self.state, self.is_solo) = (State::Active, true);
             }
             State::Prepared { since } => {
+                let mut broken = BTreeSet::new();
                 let awaited = self.handed_over.len();
-                self.handed_over.retain(|it| waits_until(shared, it, since) > now);
+                self.handed_over.retain(|it| {
+                    let is_awaited = waits_until(shared, it, since) > now;
+                    if !is_awaited {
+                        broken.extend(it.transaction.assembly.outputs.iter().cloned());
+                    }
+                    is_awaited
+                });
                 let is_written = self.handed_over.len() == awaited;
+                if !broken.is_empty() {
+                    // Assemblies that rest on what is awaited no longer would revert.
+                    self.recheck(now, broken);
+                }
                 if self.handed_over.is_empty() {
                     self.state = State::Active;
                 }
