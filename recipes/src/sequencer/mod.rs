@@ -141,6 +141,11 @@ impl Sequencer {
         let (lock_news, lock_events) = mpsc::unbounded_channel();
         let (to_ledger, transactions) = mpsc::channel(CALLS + options.max_ahead);
         let (warnings, warned) = Feed::new();
+        let decided = view.decided_nonces.get(&me).copied().unwrap_or_default();
+        if let Some(warning) = Warning::if_behind(restored.last_nonce, decided) {
+            // The first reader gets it.
+            let _ = warned.send(warning);
+        }
         let (ends, ended) = Feed::new();
         let ledger = Arc::new(ledger);
         let mut tasks = JoinSet::new();

@@ -222,6 +222,11 @@ impl Machine {
         self.coordinator.epoch()
     }
 
+    /// Returns the highest nonce that this node has used, as far as its database and the ledger know.
+    pub fn last_nonce(&self) -> u64 {
+        self.coordinator.last_nonce()
+    }
+
     /// Returns the names of the intents that have not ended.
     pub fn undecided(&self) -> impl ExactSizeIterator<Item = &IntentId> {
         self.sender.undecided()

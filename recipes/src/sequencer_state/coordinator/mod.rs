@@ -120,6 +120,10 @@ impl Coordinator {
         }
     }
 
+    pub fn last_nonce(&self) -> u64 {
+        self.dispatches.last_nonce()
+    }
+
     fn has_work(&self) -> bool {
         !self.pool.is_empty() || self.assembling.is_some() || self.endorsing.len() + self.ready.len() > 0
     }

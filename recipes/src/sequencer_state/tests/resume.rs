@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::events::{Effect, End, Event, Grant, LedgerView, Record, Restored};
+use super::super::events::{Effect, End, Event, Grant, LedgerView, LockEvent, Outcome, Record, Restored};
 use super::super::machine::Machine;
 use super::super::options::SequencerOptions;
 use super::super::placement::{Committee, Placement};
@@ -89,4 +89,46 @@ fn a_view_of_another_height_takes_nothing_up() {
         let (machine, effects) = resume(restored, LedgerView { height, ..LedgerView::default() });
         assert_eq!((machine.undecided().len(), effects), (0, Vec::new()), "height {height}");
     }
+}
+
+/// Returns the nonce of the transaction that a node dispatches which is alone in its committee.
+fn nonce_used(restored: &Restored, view: &LedgerView, block: Option<Transaction>) -> u64 {
+    let (now, me) = (Duration::from_secs(1), me());
+    let committee = Committee::new(vec![me.clone()], &me).expect("it is there");
+    let options = SequencerOptions::default();
+    let config = Config { me: me.clone(), contract: Contract::new("c"), committee, options, bug: None };
+    let mut machine = Machine::new(config, restored, view).expect("it can take part");
+    if let Some(transaction) = block {
+        let outcomes = vec![Outcome { transaction, result: Ok(()) }];
+        machine.handle(now, Event::Block { height: view.height + 1, outcomes });
+    }
+    machine.handle(now, Event::Submit(intent("new")));
+    machine.handle(now, Event::Lock(LockEvent::Granted { epoch: EPOCH, handover: None }));
+    while let Some(effect) = machine.poll_effect() {
+        match effect {
+            Effect::Assemble { to, round, intent, .. } => {
+                let answer = Ok(transaction(&intent.id.name, 0).assembly);
+                machine.handle(now, Event::Assembled { to, round, intent: intent.id, answer });
+            }
+            Effect::Endorse { to, round, assembly } => {
+                machine.handle(now, Event::Endorsed { to, round, intent: assembly.intent, answer: Ok(()) });
+            }
+            Effect::SubmitToLedger(transaction) => return transaction.nonce,
+            _ => {}
+        }
+    }
+    panic!("it dispatches nothing");
+}
+
+/// Each of these would cost `flush_timeout`: the ledger has decided it as something else.
+#[test]
+fn nonces_that_the_ledger_has_decided_are_not_used_again_although_the_database_is_lost_or_old() {
+    let decided = |nonce| LedgerView { decided_nonces: [(me(), nonce)].into(), ..LedgerView::default() };
+    assert_eq!(nonce_used(&Restored::default(), &LedgerView::default(), None), 1);
+    assert_eq!(nonce_used(&Restored::default(), &decided(60), None), 61);
+    let old = Restored { last_nonce: 40, ..Restored::default() };
+    assert_eq!(nonce_used(&old, &decided(60), None), 61);
+    assert_eq!(nonce_used(&Restored { last_nonce: 70, ..old }, &decided(60), None), 71);
+    // The view of the start was late.
+    assert_eq!(nonce_used(&Restored::default(), &decided(60), Some(transaction("lost", 64))), 65);
 }
