@@ -10,6 +10,7 @@ use geolock_client::{
     LockGuard, LockName, Reading, TxnError, TxnRequest, Update, Value, Wait,
 };
 
+use crate::limits::check_times;
 use crate::once::{Run, caught};
 use crate::once_state::{Record, RunState};
 pub use crate::periodic_state::PeriodicOutcome;
@@ -26,7 +27,8 @@ const LOCK_PREFIX: &[u8] = b"geolock.every/";
 pub struct PeriodicOptions {
     /// A run that fails does not count: the next attempt may run it at once. Default: no.
     pub again_after_failure: bool,
-    /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s.
+    /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s,
+    /// at most 365 days.
     pub patience: Duration,
     /// As [`OnceOptions::home`](crate::OnceOptions::home).
     pub home: Option<DcId>,
@@ -82,7 +84,7 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// Prepares a job that runs once in `every`, at least 1 s. Instances with the same name run one job.
+    /// Prepares a job that runs once in `every`, 1 s to 365 days. Instances with the same name run one job.
     pub fn new(
         client: &Client,
         name: impl AsRef<[u8]>,
@@ -92,6 +94,8 @@ impl Periodic {
         if every < Duration::from_secs(1) {
             return Err(PeriodicError::Config(format!("a period is at least 1 s, here it is {every:?}")));
         }
+        check_times(&[("every", every), ("patience", options.patience)])
+            .map_err(|error| PeriodicError::Config(error.to_string()))?;
         let name = name.as_ref();
         let config = |error: &dyn Display| PeriodicError::Config(error.to_string());
         let mark = Key::new(BUCKET, name).map_err(|error| config(&error))?;
