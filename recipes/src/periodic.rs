@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use geolock_client::{
     AcquireError, AcquireRequest, Batch, Client, ClientError, CommitError, DcId, FencingToken, Key,
-    LockGuard, LockName, Reading, TxnError, TxnRequest, Update, Value, Wait,
+    LockDescription, LockGuard, LockName, Reading, TxnError, TxnRequest, Update, Value, Wait,
 };
 
 use crate::limits::check_times;
 use crate::once::{Run, caught};
 use crate::once_state::{Record, RunState};
 pub use crate::periodic_state::PeriodicOutcome;
-use crate::periodic_state::{Attempt, Effect, Event, Mark};
+use crate::periodic_state::{Attempt, Away, Effect, Event, Mark};
 
 /// The bucket of all marks.
 const BUCKET: &[u8] = b"geolock.every";
@@ -124,12 +124,12 @@ impl Periodic {
             match (effect, &guard) {
                 (Effect::Look, _) => attempt.handle(Event::Marked(self.look().await?)),
                 (Effect::Acquire, _) => match self.acquire().await? {
-                    Some(held) => {
+                    Ok(held) => {
                         let token = held.token().0;
                         guard = Some(Arc::new(held));
                         attempt.handle(Event::Granted { token });
                     }
-                    None => attempt.handle(Event::Busy),
+                    Err(away) => attempt.handle(Event::Busy(away)),
                 },
                 (Effect::Read, Some(guard)) => attempt.handle(self.read(guard).await?),
                 (Effect::Write { token }, Some(guard)) => {
@@ -161,18 +161,19 @@ impl Periodic {
                 (Effect::Remove | Effect::Start { .. }, None) => {}
             }
         }
-        Ok(PeriodicOutcome::Skipped { by: None })
+        Ok(PeriodicOutcome::Unknown { unreachable: Vec::new() })
     }
 
     async fn look(&self) -> Result<Option<Mark>, ClientError> {
         Ok(mark(&self.client.read(&self.mark).await?))
     }
 
-    async fn acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(&self) -> Result<Result<LockGuard, Away>, AcquireError> {
         let request = AcquireRequest::exclusive(self.lock.clone()).label(&self.options.who);
         match self.client.acquire(request.wait(Wait::AtMost(self.options.patience))).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(AcquireError::TimedOut { .. } | AcquireError::NotFree) => Ok(None),
+            Ok(guard) => Ok(Ok(guard)),
+            Err(AcquireError::TimedOut { locks, .. }) => Ok(Err(away(&locks))),
+            Err(AcquireError::NotFree) => Ok(Err(Away::OutOfReach(Vec::new()))),
             Err(error) => Err(error),
         }
     }
@@ -182,8 +183,8 @@ impl Periodic {
         Ok(match done {
             Ok(Some(values)) => Event::Marked(values.first().and_then(mark)),
             // The answer was lost, or the lock.
-            Ok(None) => Event::Busy,
-            Err(error) if is_lost(&error) => Event::Busy,
+            Ok(None) => Event::Lost,
+            Err(error) if is_lost(&error) => Event::Lost,
             Err(error) => return Err(error),
         })
     }
@@ -217,6 +218,14 @@ impl fmt::Debug for Periodic {
             .field("every", &self.every)
             .finish_non_exhaustive()
     }
+}
+
+fn away(locks: &[LockDescription]) -> Away {
+    if locks.iter().any(|lock| !lock.holders.is_empty()) {
+        return Away::Held;
+    }
+    let unreachable = locks.iter().flat_map(|lock| &lock.unreachable_dcs);
+    Away::OutOfReach(unreachable.filter_map(|dc| DcId::new(u8::try_from(*dc).ok()?)).collect())
 }
 
 fn mark(value: &Value) -> Option<Mark> {

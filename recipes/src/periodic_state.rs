@@ -3,8 +3,9 @@
 //! ```text
 //!  look --marked--> skipped
 //!    | not
-//!  acquire --busy--> skipped
-//!    |
+//!  acquire --held--> skipped
+//!    |     '--out of reach--> look again --marked--> skipped
+//!    |                                 '--not--> unknown
 //!  read under the lock --marked--> skipped
 //!    | not
 //!  write the mark under the lock --> run --Err, and it is to run again--> remove the mark
@@ -16,6 +17,8 @@
 //! second one sees that of the first.
 
 use std::collections::VecDeque;
+
+use geolock_client::DcId;
 
 /// The latest run, as its mark says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +36,20 @@ pub(crate) enum Event {
         token: u64,
     },
     /// The lock was not granted in time.
-    Busy,
+    Busy(Away),
     /// The answer to [`Effect::Write`] and to [`Effect::Remove`].
     Written(bool),
     Ended(Result<(), String>),
     Lost,
+}
+
+/// The place of a lock that was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Away {
+    /// Somebody holds it.
+    Held,
+    /// Nobody is known to hold it: these datacenters own parts of it, and are out of reach.
+    OutOfReach(Vec<DcId>),
 }
 
 /// Something for the driver to do.
@@ -84,15 +96,23 @@ pub enum PeriodicOutcome {
     },
     /// It ran in this period already, or runs.
     Skipped {
-        /// The instance that ran it; `None` if the lock was not granted in time.
+        /// The instance that ran it; `None` if it runs now: another instance holds the lock.
         by: Option<String>,
+    },
+    /// It did not run here, and this datacenter cannot know if it ran in this period: the lock could not be
+    /// had, and nobody is known to hold it.
+    Unknown {
+        /// Datacenters that own parts of the lock and are out of reach. None: the lock or its answer was lost.
+        unreachable: Vec<DcId>,
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Looking,
     Acquiring,
+    /// The lock could not be had: whoever had it may have left its mark meanwhile.
+    LookingAgain(Vec<DcId>),
     Reading(u64),
     Marking(u64),
     Running(u64),
@@ -144,16 +164,25 @@ impl Attempt {
     }
 
     pub fn handle(&mut self, event: Event) {
-        match (self.state, event) {
+        match (self.state.clone(), event) {
             (State::Looking, Event::Marked(None)) => self.enter(State::Acquiring, Effect::Acquire),
             (State::Looking, Event::Marked(Some(mark))) => self.finish(skipped(mark)),
             (State::Acquiring, Event::Granted { token }) if self.has(Bug::Unread) => {
                 self.enter(State::Marking(token), Effect::Write { token });
             }
             (State::Acquiring, Event::Granted { token }) => self.enter(State::Reading(token), Effect::Read),
-            (State::Acquiring, Event::Busy) => self.finish(PeriodicOutcome::Skipped { by: None }),
-            // The lock was lost, or the outcome is unknown.
-            (State::Reading(_), Event::Busy) => self.leave(PeriodicOutcome::Skipped { by: None }),
+            (State::Acquiring, Event::Busy(Away::Held)) => self.finish(PeriodicOutcome::Skipped { by: None }),
+            (State::Acquiring, Event::Busy(Away::OutOfReach(unreachable))) => {
+                self.enter(State::LookingAgain(unreachable), Effect::Look);
+            }
+            (State::LookingAgain(_), Event::Marked(Some(mark))) => self.finish(skipped(mark)),
+            (State::LookingAgain(unreachable), Event::Marked(None)) => {
+                self.finish(PeriodicOutcome::Unknown { unreachable });
+            }
+            // The lock was lost, or the answer.
+            (State::Reading(_), Event::Lost) => {
+                self.leave(PeriodicOutcome::Unknown { unreachable: Vec::new() });
+            }
             (State::Reading(_), Event::Marked(Some(mark))) => self.leave(skipped(mark)),
             (State::Reading(token), Event::Marked(None)) => {
                 self.enter(State::Marking(token), Effect::Write { token });
@@ -350,7 +379,7 @@ mod tests {
                     Effect::Look => self.after(40, Action::Hears(number, attempt, Event::Marked(marked))),
                     Effect::Acquire => {
                         let event = match self.holder {
-                            Some(_) => Event::Busy,
+                            Some(_) => Event::Busy(Away::Held),
                             None => {
                                 self.token += 1;
                                 self.holder = Some(number);
@@ -361,7 +390,7 @@ mod tests {
                         self.after(40, Action::Hears(number, attempt, event));
                     }
                     Effect::Read => {
-                        let event = if token > 0 { Event::Marked(marked) } else { Event::Busy };
+                        let event = if token > 0 { Event::Marked(marked) } else { Event::Lost };
                         self.after(40, Action::Hears(number, attempt, event));
                     }
                     Effect::Write { token } => self.after(60, Action::Write(number, attempt, token)),
@@ -414,6 +443,31 @@ mod tests {
             }
         }
         assert!(marks > 600 * 5 && skipped > 600 * 20, "{marks} {skipped}");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_is_known_to_hold_says_nothing_about_the_period() {
+        let dc = DcId::new(1).expect("it is an id");
+        let end = |events: Vec<Event>| {
+            let mut attempt = Attempt::new(false);
+            events.into_iter().for_each(|event| attempt.handle(event));
+            let mut effects = std::iter::from_fn(|| attempt.poll_effect());
+            effects.find_map(|effect| match effect {
+                Effect::Finish(outcome) => Some(outcome),
+                _ => None,
+            })
+        };
+        let out_of_reach = || vec![Event::Marked(None), Event::Busy(Away::OutOfReach(vec![dc]))];
+        let then = |event| end(out_of_reach().into_iter().chain([event]).collect());
+        assert_eq!(end(out_of_reach()), None, "it looks again");
+        let unknown = |unreachable| Some(PeriodicOutcome::Unknown { unreachable });
+        assert_eq!(then(Event::Marked(None)), unknown(vec![dc]));
+        let mark = Mark { run: 1, who: "web1".to_owned() };
+        let by = Some("web1".to_owned());
+        assert_eq!(then(Event::Marked(Some(mark))), Some(PeriodicOutcome::Skipped { by }));
+        let held = end(vec![Event::Marked(None), Event::Busy(Away::Held)]);
+        assert_eq!(held, Some(PeriodicOutcome::Skipped { by: None }));
+        assert_eq!(end(vec![Event::Marked(None), Event::Granted { token: 1 }, Event::Lost]), unknown(vec![]));
     }
 
     #[test]

@@ -10,12 +10,14 @@ use anyhow::anyhow;
 use serde_json::json;
 
 use super::connect::failure;
+use super::dc_names::DcNames;
 use super::failure::{Code, Failure};
 use super::job::Signals;
 use super::kv;
 use super::lock::{code, duration, ended_by};
 use super::once::{Command, RunnerArgs, Shared};
 use super::print::{number, print};
+use geolock_api::names::DcId;
 use geolock_client::Client;
 use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 
@@ -29,8 +31,9 @@ use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome}
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 if there was nothing to do (with --tell: 10), or that of the command; 74: the lock was lost while the \
-command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
-cannot be run or found.
+command ran, 75: the command did not run, and it is not known if it ran in this period, because a datacenter that has \
+a part of the lock is out of reach; 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 \
+and 127: the command cannot be run or found.
 
 Examples:
   geolock every 1h report -- ./report.sh
@@ -98,10 +101,22 @@ impl EveryArgs {
         if let Some(job) = shared.take_left() {
             job.end().await;
         }
-        self.report(outcome.map_err(explained)?, &shared)
+        let outcome = outcome.map_err(explained)?;
+        let names = match &outcome {
+            PeriodicOutcome::Unknown { unreachable } if !unreachable.is_empty() => {
+                DcNames::of_answer(client.status().await)
+            }
+            _ => DcNames::default(),
+        };
+        self.report(outcome, &names, &shared)
     }
 
-    fn report(&self, outcome: PeriodicOutcome, shared: &Shared) -> Result<ExitCode, Failure> {
+    fn report(
+        &self,
+        outcome: PeriodicOutcome,
+        names: &DcNames,
+        shared: &Shared,
+    ) -> Result<ExitCode, Failure> {
         if self.json {
             print(match &outcome {
                 PeriodicOutcome::Ran { run } => json!({ "outcome": "ran", "run": number(*run) }),
@@ -110,6 +125,9 @@ impl EveryArgs {
                 }
                 PeriodicOutcome::Lost { run } => json!({ "outcome": "lost", "run": number(*run) }),
                 PeriodicOutcome::Skipped { by } => json!({ "outcome": "skipped", "by": by }),
+                PeriodicOutcome::Unknown { unreachable } => {
+                    json!({ "outcome": "unknown", "unreachable_dcs": ids(unreachable) })
+                }
                 _ => json!({ "outcome": "other" }),
             })?;
         }
@@ -125,9 +143,24 @@ impl EveryArgs {
                 let text = anyhow!("the lock was lost while run {run} ran here");
                 Err(Failure::new(Code::LockLost, text))
             }
+            PeriodicOutcome::Unknown { unreachable } => {
+                let why = match unreachable.is_empty() {
+                    true => "its lock could not be had".to_owned(),
+                    false => format!(
+                        "a part of its lock is in {}, out of reach",
+                        names.list_unheard(&ids(&unreachable))
+                    ),
+                };
+                let text = "the command did not run here, and it is not known if it ran in this period";
+                Err(Failure::new(Code::NotAcquired, anyhow!("{text}: {why}")))
+            }
             _ => Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+fn ids(dcs: &[DcId]) -> Vec<u32> {
+    dcs.iter().map(|dc| dc.get().into()).collect()
 }
 
 fn explained(error: PeriodicError) -> Failure {
