@@ -14,7 +14,7 @@ use crate::limits::check_times;
 use crate::once::{Run, caught};
 use crate::once_state::{Record, RunState};
 pub use crate::periodic_state::PeriodicOutcome;
-use crate::periodic_state::{Attempt, Away, Effect, Event, Mark};
+use crate::periodic_state::{Attempt, Away, Effect, Event, Mark, usual_slack};
 
 /// The bucket of all marks.
 const BUCKET: &[u8] = b"geolock.every";
@@ -30,6 +30,10 @@ pub struct PeriodicOptions {
     /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s,
     /// at most 365 days.
     pub patience: Duration,
+    /// A run may begin by so much before the period since the last one is over, so that a timer with the period
+    /// of the job runs it each time, although it is never exact: at most half of the period. Zero: never, and
+    /// such a timer may run the job every second time only. Default: a tenth of the period, at most a minute.
+    pub slack: Option<Duration>,
     /// As [`OnceOptions::home`](crate::OnceOptions::home).
     pub home: Option<DcId>,
     /// As [`OnceOptions::who`](crate::OnceOptions::who).
@@ -39,7 +43,7 @@ pub struct PeriodicOptions {
 impl Default for PeriodicOptions {
     fn default() -> PeriodicOptions {
         let (again_after_failure, patience) = (false, Duration::from_secs(5));
-        PeriodicOptions { again_after_failure, patience, home: None, who: String::new() }
+        PeriodicOptions { again_after_failure, patience, slack: None, home: None, who: String::new() }
     }
 }
 
@@ -47,7 +51,7 @@ impl Default for PeriodicOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeriodicError {
-    /// The name or the period cannot be used.
+    /// The name, the period or an option cannot be used.
     #[error("{0}")]
     Config(String),
     /// The mark could not be read.
@@ -61,7 +65,7 @@ pub enum PeriodicError {
     Commit(#[from] CommitError),
 }
 
-/// A job that runs at most once in a period, of all instances that try.
+/// A job that runs at most once in a period, less a slack, of all instances that try.
 ///
 /// ```no_run
 /// # async fn example(client: geolock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -78,13 +82,14 @@ pub enum PeriodicError {
 pub struct Periodic {
     client: Client,
     every: Duration,
+    mark_lasts: Duration,
     options: PeriodicOptions,
     lock: LockName,
     mark: Key,
 }
 
 impl Periodic {
-    /// Prepares a job that runs once in `every`, 1 s to 365 days. Instances with the same name run one job.
+    /// Prepares a job that runs once in `every`, 1 s to 365 days, less [`PeriodicOptions::slack`]. Instances with the same name run one job.
     pub fn new(
         client: &Client,
         name: impl AsRef<[u8]>,
@@ -96,7 +101,12 @@ impl Periodic {
         }
         check_times(&[("every", every), ("patience", options.patience)])
             .map_err(|error| PeriodicError::Config(error.to_string()))?;
-        let name = name.as_ref();
+        let slack = options.slack.unwrap_or_else(|| usual_slack(every));
+        if slack > every / 2 {
+            let why = format!("`slack` is at most half of the period, {:?}; here it is {slack:?}", every / 2);
+            return Err(PeriodicError::Config(why));
+        }
+        let (name, mark_lasts) = (name.as_ref(), every - slack);
         let config = |error: &dyn Display| PeriodicError::Config(error.to_string());
         let mark = Key::new(BUCKET, name).map_err(|error| config(&error))?;
         let lock = LockName::with_home(options.home, &[LOCK_PREFIX, name].concat());
@@ -104,7 +114,7 @@ impl Periodic {
         if options.who.is_empty() {
             options.who = format!("process {}", std::process::id());
         }
-        Ok(Periodic { client: client.clone(), every, options, lock, mark })
+        Ok(Periodic { client: client.clone(), every, mark_lasts, options, lock, mark })
     }
 
     /// Returns the lock under which the job runs.
@@ -194,7 +204,7 @@ impl Periodic {
         let (state, who) = (RunState::Started, self.options.who.clone());
         let record = Record { run: token, state, who, attempts: 0, at_ms: 0 };
         let batch = Batch::new().update(&self.mark, Update::register(record.encode()));
-        match self.commit(guard, batch.expire(&self.mark, self.every)).await {
+        match self.commit(guard, batch.expire(&self.mark, self.mark_lasts)).await {
             Ok(_) => Ok(true),
             Err(error) if is_lost(&error) => Ok(false),
             Err(error) => Err(error),

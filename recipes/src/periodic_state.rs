@@ -12,13 +12,27 @@
 //!                                     '--> ran, failed
 //! ```
 //!
-//! The mark is a key that expires after the period, counted by the datacenters. It is read and written under
-//! the lock, by transactions that commit only while it is held, so of two attempts that both saw no mark the
-//! second one sees that of the first.
+//! The mark is a key that expires after the period less the slack, counted by the datacenters. It is read and
+//! written under the lock, by transactions that commit only while it is held, so of two attempts that both saw
+//! no mark the second one sees that of the first.
+//!
+//! A mark is written some time after its attempt began, and expires somewhat late. Without slack, the attempt
+//! one period after that one would find it, and a timer with the period of the job would run it every second
+//! time.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use geolock_client::DcId;
+
+/// The greatest slack that is not asked for.
+const MAX_SLACK: Duration = Duration::from_secs(60);
+
+/// Returns the time by which a run may begin before the period since the last one is over, unless another one
+/// is asked for.
+pub(crate) fn usual_slack(every: Duration) -> Duration {
+    (every / 10).min(MAX_SLACK)
+}
 
 /// The latest run, as its mark says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,16 +247,33 @@ mod tests {
     use super::*;
     use crate::dice::{Agenda, Dice};
 
-    /// The period, and the time that the datacenters take beyond it at most.
-    const EVERY: u64 = 1_000;
+    /// The time that the datacenters take beyond that of a mark at most.
     const LATE: u64 = 50;
-    const UNTIL: u64 = 30_000;
 
-    #[derive(Clone, Copy, Default)]
+    #[derive(Clone, Copy)]
     struct Plan {
+        /// The period of the job, and the end of all attempts.
+        every: u64,
+        until: u64,
+        /// Each attempt begins a whole number of periods after the beginning, and no lease ends.
+        by_timer: bool,
         again_after_failure: bool,
         bug: Option<Bug>,
         without_guards: bool,
+    }
+
+    impl Default for Plan {
+        fn default() -> Plan {
+            let (again_after_failure, bug, without_guards) = (false, None, false);
+            Plan { every: 1_000, until: 30_000, by_timer: false, again_after_failure, bug, without_guards }
+        }
+    }
+
+    impl Plan {
+        fn mark_lasts(&self) -> u64 {
+            let every = Duration::from_millis(self.every);
+            (every - usual_slack(every)).as_millis() as u64
+        }
     }
 
     enum Action {
@@ -291,7 +322,10 @@ mod tests {
                 marked_at: Vec::new(),
                 skipped: 0,
             };
-            (0..9).for_each(|number| world.after(300, Action::Begin(number)));
+            match plan.by_timer {
+                true => (0..9).for_each(|number| world.agenda.enter(0, Action::Begin(number))),
+                false => (0..9).for_each(|number| world.after(300, Action::Begin(number))),
+            }
             world
         }
 
@@ -308,7 +342,7 @@ mod tests {
             while let Some((at, action)) = self.agenda.next() {
                 self.now = at;
                 match action {
-                    Action::Begin(_) if at > UNTIL => {}
+                    Action::Begin(_) if at > self.plan.until => {}
                     Action::Begin(number) => {
                         let attempt = Attempt::new(self.plan.again_after_failure).with_bug(self.plan.bug);
                         self.instances[number].attempt = attempt;
@@ -351,13 +385,14 @@ mod tests {
             Ok(self)
         }
 
-        /// Marks are at least a period apart.
+        /// Marks are at least a period apart, less the slack.
         fn note_mark(&mut self, token: u64) -> Result<(), String> {
-            if self.marked_at.last().is_some_and(|before| self.now < before + EVERY) {
+            let lasts = self.plan.mark_lasts();
+            if self.marked_at.last().is_some_and(|before| self.now < before + lasts) {
                 return Err(format!("marked at {:?} and at {}", self.marked_at.last(), self.now));
             }
             self.marked_at.push(self.now);
-            let until = self.now + EVERY + self.below(LATE);
+            let until = self.now + lasts + self.below(LATE);
             self.mark = Some((Mark { run: token, who: String::new() }, until));
             Ok(())
         }
@@ -407,7 +442,7 @@ mod tests {
                         let fails = self.below(3) == 0;
                         let ended = if fails { Err("no disk".to_owned()) } else { Ok(()) };
                         self.after(2_500, Action::Hears(number, attempt, Event::Ended(ended)));
-                        if self.below(3) == 0 {
+                        if !self.plan.by_timer && self.below(3) == 0 {
                             self.after(2_000, Action::LeaseOver(number, token));
                         }
                     }
@@ -415,11 +450,17 @@ mod tests {
                     Effect::Leave => self.free(number),
                     Effect::Finish(outcome) => {
                         self.skipped += u32::from(matches!(outcome, PeriodicOutcome::Skipped { .. }));
-                        self.after(400, Action::Begin(number));
+                        match self.plan.by_timer {
+                            true => {
+                                let next = self.now.next_multiple_of(self.plan.every);
+                                self.agenda.enter(next, Action::Begin(number));
+                            }
+                            false => self.after(400, Action::Begin(number)),
+                        }
                     }
                 }
                 // A lease may end at any moment: before a write, after a read.
-                if token > 0 && self.below(20) == 0 {
+                if token > 0 && !self.plan.by_timer && self.below(20) == 0 {
                     self.after(30, Action::LeaseOver(number, token));
                 }
             }
@@ -443,6 +484,22 @@ mod tests {
             }
         }
         assert!(marks > 600 * 5 && skipped > 600 * 20, "{marks} {skipped}");
+    }
+
+    /// Twenty attempts exactly a period apart, of each of nine instances.
+    #[test]
+    fn a_timer_with_the_period_of_the_job_runs_it_each_time() {
+        for seed in 0..100 {
+            let plan = Plan { every: 10_000, until: 19 * 10_000, by_timer: true, ..Plan::default() };
+            let world = World::new(seed, plan).run().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+            assert_eq!(world.marked_at.len(), 20, "seed {seed}: {:?}", world.marked_at);
+        }
+    }
+
+    #[test]
+    fn the_slack_is_a_tenth_of_the_period_and_at_most_a_minute() {
+        let slack = |seconds| usual_slack(Duration::from_secs(seconds)).as_secs_f64();
+        assert_eq!([1, 600, 86_400].map(slack), [0.1, 60.0, 60.0]);
     }
 
     #[test]

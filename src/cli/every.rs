@@ -24,8 +24,8 @@ use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome}
 /// Run a command at most once in a period, on one of all machines that start it.
 ///
 /// Start it from cron or a timer on every machine, as often as you like. The command runs if no run of it
-/// began within the period, and none runs at the moment. The datacenters measure the period; the clocks of
-/// the machines do not matter.
+/// began within the period, less the slack, and none runs at the moment. The datacenters measure the period;
+/// the clocks of the machines do not matter.
 ///
 /// The command finds the number of its run in GEOLOCK_TOKEN, as with `geolock once`.
 #[derive(clap::Args, Clone, Debug)]
@@ -45,6 +45,10 @@ pub struct EveryArgs {
     /// Longest wait for the lock, which is held while the command runs elsewhere
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     patience: Duration,
+    /// A run may begin by so much before the period since the last one is over, so that a timer with the same
+    /// period runs the command each time: at most half of the period [default: a tenth of it, at most 1min]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    slack: Option<Duration>,
     /// Exit with 10 if there was nothing to do
     #[arg(long)]
     tell: bool,
@@ -87,6 +91,7 @@ impl EveryArgs {
         let mut options = PeriodicOptions::default();
         options.again_after_failure = self.again_after_failure;
         options.patience = self.patience;
+        options.slack = self.slack;
         options.home = self.runner.home;
         options.who = self.runner.who(&self.command);
         let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
