@@ -6,6 +6,7 @@ mod section;
 mod store;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use geolock_client::{AtLeast, Client, ClientError, Key, LockName, Reason};
 
@@ -45,6 +46,8 @@ pub struct CriticalSection {
     lock: LockName,
     store: Store,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+    /// The latest run that this instance has done; 0 if there is none.
+    done: AtomicU64,
 }
 
 /// How the loop of an instance ended.
@@ -144,7 +147,22 @@ impl CriticalSection {
             options.who = format!("process {}", std::process::id());
         }
         let store = Store { client: client.clone(), record, live, pause };
-        Ok(CriticalSection { client: client.clone(), options, lock, store, progress: None })
+        Ok(CriticalSection {
+            client: client.clone(),
+            options,
+            lock,
+            store,
+            progress: None,
+            done: AtomicU64::new(0),
+        })
+    }
+
+    fn done(&self) -> Option<u64> {
+        Some(self.done.load(Ordering::Relaxed)).filter(|run| *run > 0)
+    }
+
+    fn note_done(&self, run: u64) {
+        self.done.fetch_max(run, Ordering::Relaxed);
     }
 
     /// Returns the lock under which the section runs, to describe or release it.
@@ -164,6 +182,9 @@ impl CriticalSection {
     /// the lock, with the number of the run, which each effect outside of the store has to carry. Its future
     /// is dropped when the lock is lost, before another instance can have it; the others get its error or
     /// panic, and an instance tries again.
+    ///
+    /// If it is needed again after a run here, a later call on the same value runs it once more at once. If
+    /// another instance had that run, this waits until the record is too old, or gives up.
     pub async fn run<E: fmt::Display, N, S>(
         &self,
         mut needed: impl FnMut() -> N,

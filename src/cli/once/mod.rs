@@ -40,8 +40,8 @@ pub use section::{Command, Shared};
 #[command(after_help = "\
 Exit codes: 0: it is done, by any machine (with --tell: 10 if another machine did it, 11 if nothing was to be done), \
 75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, \
-77: the server does not allow it, 64: wrong usage. A command that fails is tried again, here or elsewhere, after a \
-pause that grows.
+77: the server does not allow it, 64: wrong usage, 126 and 127: the command cannot be run or found here. A command \
+that fails is tried again, here or elsewhere, after a pause that grows.
 
 --needed CMD is run by the shell and exits with 0: needed, 1: not needed, more: an error, which ends this, too.
 
@@ -166,10 +166,11 @@ impl OnceArgs {
             let (shared, verbose) = (Arc::clone(&shared), self.verbose);
             move |progress| {
                 if let Progress::Failed { error, pause } = &progress {
-                    tell(format_args!(
-                        "geolock: the command failed ({error}); the next attempt is {pause:.0?} away"
-                    ));
-                    shared.note_failed();
+                    if shared.note_failed(error) {
+                        tell(format_args!(
+                            "geolock: the command failed ({error}); the next attempt is {pause:.0?} away"
+                        ));
+                    }
                 } else if verbose {
                     tell(format_args!("geolock: {progress:?}"));
                 }
@@ -189,7 +190,10 @@ impl OnceArgs {
         if let Some(job) = shared.take_left() {
             job.end().await;
         }
-        self.report(outcome)
+        match shared.take_unable() {
+            Some(failure) => Err(failure),
+            None => self.report(outcome),
+        }
     }
 
     async fn run_loop(
