@@ -77,6 +77,7 @@ impl Machine {
             Event::Endorsed { to, round, intent, answer } => {
                 self.shared.send(&to, Message::Endorsed { intent, round, answer: answer.into() });
             }
+            Event::NotSubmitted { nonce } => self.coordinator.on_not_submitted(now, &self.shared, nonce),
             Event::Resumed { restored, view } => self.on_resumed(&restored, &view),
             Event::Time => {}
         }

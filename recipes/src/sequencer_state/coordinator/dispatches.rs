@@ -123,6 +123,13 @@ impl Dispatches {
         }
     }
 
+    /// The ledger is told again after a pause, instead of when a transaction has been open for long.
+    pub fn on_not_submitted(&mut self, now: Duration, shared: &Shared, nonce: u64) {
+        if let Some(dispatch) = self.open.get_mut(&nonce) {
+            dispatch.submit_at = dispatch.submit_at.min(now + shared.options().retry);
+        }
+    }
+
     /// Tells the sender again, which has delegated it once more.
     pub fn remind(&mut self, now: Duration, intent: &IntentId) {
         for dispatch in self.open.values_mut().filter(|it| it.transaction.intent() == intent) {

@@ -404,6 +404,10 @@ impl Coordinator {
         self.dispatches.take_up(shared, restored);
     }
 
+    pub fn on_not_submitted(&mut self, now: Duration, shared: &Shared, nonce: u64) {
+        self.dispatches.on_not_submitted(now, shared, nonce);
+    }
+
     pub fn on_ack(&mut self, from: &Node, notice: &Notice) {
         self.dispatches.on_ack(from, notice);
     }

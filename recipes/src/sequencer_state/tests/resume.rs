@@ -91,8 +91,8 @@ fn a_view_of_another_height_takes_nothing_up() {
     }
 }
 
-/// Returns the nonce of the transaction that a node dispatches which is alone in its committee.
-fn nonce_used(restored: &Restored, view: &LedgerView, block: Option<Transaction>) -> u64 {
+/// Returns a node that is alone in its committee and has dispatched an intent, and the nonce of that.
+fn alone(restored: &Restored, view: &LedgerView, block: Option<Transaction>) -> (Machine, u64) {
     let (now, me) = (Duration::from_secs(1), me());
     let committee = Committee::new(vec![me.clone()], &me).expect("it is there");
     let options = SequencerOptions::default();
@@ -113,11 +113,27 @@ fn nonce_used(restored: &Restored, view: &LedgerView, block: Option<Transaction>
             Effect::Endorse { to, round, assembly } => {
                 machine.handle(now, Event::Endorsed { to, round, intent: assembly.intent, answer: Ok(()) });
             }
-            Effect::SubmitToLedger(transaction) => return transaction.nonce,
+            Effect::SubmitToLedger(transaction) => return (machine, transaction.nonce),
             _ => {}
         }
     }
     panic!("it dispatches nothing");
+}
+
+fn nonce_used(restored: &Restored, view: &LedgerView, block: Option<Transaction>) -> u64 {
+    alone(restored, view, block).1
+}
+
+/// Not after the time for which one is open that the ledger has taken.
+#[test]
+fn a_transaction_that_the_ledger_did_not_take_is_submitted_again_after_the_pause() {
+    let (mut machine, nonce) = alone(&Restored::default(), &LedgerView::default(), None);
+    while machine.poll_effect().is_some() {}
+    let now = Duration::from_secs(1);
+    machine.handle(now, Event::NotSubmitted { nonce });
+    machine.handle(now + SequencerOptions::default().retry, Event::Time);
+    let again = |it: Effect| matches!(it, Effect::SubmitToLedger(it) if it.nonce == nonce);
+    assert!(std::iter::from_fn(|| machine.poll_effect()).any(again));
 }
 
 /// Each of these would cost `flush_timeout`: the ledger has decided it as something else.
