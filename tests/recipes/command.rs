@@ -152,6 +152,25 @@ fn a_command_that_cannot_be_started_is_not_tried_again_here() {
     }
 }
 
+#[test]
+fn what_is_forgotten_is_run_again_but_not_while_it_runs() {
+    let cluster = servers(1).listening();
+    let mut runner = once(&cluster, 0, &[], "echo in; cat");
+    let mut runner = Running::start(runner.stdin(Stdio::piped()), Output::Stdout);
+    runner.line("in");
+    let forget = || cluster.command(0, ["once", "--forget", "--wait", "1s", "x"]);
+    assert_eq!(run(&mut forget()).code, 75, "it runs");
+    drop(runner.stdin());
+    assert_eq!(runner.wait(), 0);
+    let again = || run(&mut once(&cluster, 0, &["--tell"], "true")).code;
+    assert_eq!(again(), 10, "it is done");
+    let told = run(&mut forget());
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let status = run(&mut cluster.command(0, ["once", "--status", "x"]));
+    assert_eq!(status.stdout.trim(), "x: no run is known");
+    assert_eq!(again(), 0, "it runs again");
+}
+
 /// Nobody reads it at a terminal.
 #[test]
 fn who_waits_for_a_datacenter_that_is_down_says_so() {

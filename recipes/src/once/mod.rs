@@ -8,7 +8,7 @@ mod store;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use geolock_client::{AtLeast, Client, ClientError, Key, LockName, Reason};
+use geolock_client::{AtLeast, Client, ClientError, CommitError, Key, LockName, Reason};
 
 use crate::once_state::{Content, LastSeen, OnceConfigError, OnceOptions, Record};
 use driver::{Asked, Driver};
@@ -174,6 +174,13 @@ impl CriticalSection {
     pub async fn status(&self) -> Result<Status, ClientError> {
         let (Content { record, live, pause }, _) = self.store.read().await?;
         Ok(Status { record, live, pause })
+    }
+
+    /// Removes the record of the section: the next instance that needs it runs it, whatever was done before.
+    /// Waits for the lock for [`OnceOptions::wait`], so this fails while an instance runs the section, or
+    /// while the lock cannot be had. An error says if it may have been removed.
+    pub async fn forget(&self) -> Result<(), CommitError> {
+        self.store.remove(&self.lock, self.options.wait).await
     }
 
     /// Runs the section if it is needed and no other instance does.

@@ -15,6 +15,7 @@ use anyhow::anyhow;
 use super::connect::{failure, refused};
 use super::failure::{Code, Failure, OrFail as _};
 use super::job::Signals;
+use super::kv;
 use super::lock::{duration, ended_by};
 use super::print::{print, tell};
 use super::waiting::{Telling, Waiting};
@@ -49,7 +50,8 @@ Examples:
   geolock once migrate -- ./migrate && ./serve
   geolock once --needed './migrate --is-behind' migrate -- ./migrate
   geolock once --tell --max-runtime 10min report -- ./report.sh
-  geolock once --status migrate")]
+  geolock once --status migrate
+  geolock once --forget migrate")]
 pub struct OnceArgs {
     /// Check that exits with 0 if the command is needed, with 1 if not [default: needed if no run of it is
     /// done]
@@ -85,6 +87,9 @@ pub struct OnceArgs {
     /// Print the status of the command, and run nothing
     #[arg(long, conflicts_with_all = ["needed", "command"])]
     status: bool,
+    /// Remove the record of the command, and run nothing: the next start runs it, whatever was done before
+    #[arg(long, conflicts_with_all = ["needed", "command", "status"])]
+    forget: bool,
     /// While waiting, print the reason to standard error even if that is no terminal
     #[arg(long)]
     verbose: bool,
@@ -94,7 +99,7 @@ pub struct OnceArgs {
     #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
     name: OsString,
     /// The command and its arguments
-    #[arg(last = true, required_unless_present = "status", value_name = "CMD", value_parser = clap::value_parser!(OsString))]
+    #[arg(last = true, required_unless_present_any = ["status", "forget"], value_name = "CMD", value_parser = clap::value_parser!(OsString))]
     command: Vec<OsString>,
 }
 
@@ -123,6 +128,12 @@ pub async fn run(args: OnceArgs) -> Result<ExitCode, Failure> {
         let status = section.status().await.map_err(failure)?;
         print(show::status(&args.name, &status, args.json))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.forget {
+        return tokio::select! {
+            forgotten = section.forget() => forgotten.map(|()| ExitCode::SUCCESS).map_err(kv::failure),
+            signal = signals.wish_to_end() => Err(ended_by(signal)),
+        };
     }
     let outcome = args.run_section(&client, section, signals).await;
     if !matches!(&outcome, Err(failure) if failure.code() > 128) {
