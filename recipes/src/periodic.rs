@@ -30,9 +30,10 @@ pub struct PeriodicOptions {
     /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s,
     /// at most 365 days.
     pub patience: Duration,
-    /// A run may begin by so much before the period since the last one is over, so that a timer with the period
-    /// of the job runs it each time, although it is never exact: at most half of the period. Zero: never, and
-    /// such a timer may run the job every second time only. Default: a tenth of the period, at most a minute.
+    /// A run may begin by so much before the period since the last one is over, so that a timer with the
+    /// period of the job runs it each time, although it is never exact: at most half of the period. Zero:
+    /// never, and such a timer may run the job every second time only. Default: a tenth of the period, at
+    /// most a minute.
     pub slack: Option<Duration>,
     /// As [`OnceOptions::home`](crate::OnceOptions::home).
     pub home: Option<DcId>,
@@ -89,7 +90,8 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// Prepares a job that runs once in `every`, 1 s to 365 days, less [`PeriodicOptions::slack`]. Instances with the same name run one job.
+    /// Prepares a job that runs once in `every`, 1 s to 365 days, less [`PeriodicOptions::slack`]. Instances
+    /// with the same name run one job.
     pub fn new(
         client: &Client,
         name: impl AsRef<[u8]>,

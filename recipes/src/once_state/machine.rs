@@ -83,8 +83,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Begins the loop at time 0. `seed`: for the jitter of back-offs. `mine`: the latest run that this instance
-    /// has done in an earlier loop.
+    /// Begins the loop at time 0. `seed`: for the jitter of back-offs. `mine`: the latest run that this
+    /// instance has done in an earlier loop.
     pub fn new(options: OnceOptions, seed: u64, mine: Option<u64>) -> Machine {
         let give_up_at = options.give_up_after;
         let mut machine = Machine {

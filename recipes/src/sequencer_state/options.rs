@@ -90,8 +90,8 @@ pub struct SequencerOptions {
     /// Intents of one sender that are assembled in one round trip to it, one on top of the other. More bring
     /// more transactions; fewer bring the turn of the other senders sooner. Default 10, at least 1.
     pub batch: usize,
-    /// Failures of one intent before it is given up, of assembly, endorsement and on the ledger each. One that
-    /// reverts because it rests on another one that does has not failed. Default 3, at least 1.
+    /// Failures of one intent before it is given up, of assembly, endorsement and on the ledger each. One
+    /// that reverts because it rests on another one that does has not failed. Default 3, at least 1.
     pub max_failures: u32,
 }
 

@@ -25,8 +25,8 @@ struct Dispatch {
 }
 
 impl Dispatches {
-    /// Begins with what the database has, as far as the ledger has not decided it meanwhile. The ledger's word
-    /// on nonces comes first: the database may be lost, or an older copy.
+    /// Begins with what the database has, as far as the ledger has not decided it meanwhile. The ledger's
+    /// word on nonces comes first: the database may be lost, or an older copy.
     pub fn new(shared: &mut Shared, restored: &Restored) -> Dispatches {
         let mut dispatches = Dispatches { open: BTreeMap::new(), last_nonce: 0 };
         dispatches.take_up(shared, restored);

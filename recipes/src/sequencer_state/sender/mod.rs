@@ -2,7 +2,8 @@
 //!
 //! All undecided intents are delegated to one node, in order, again whenever that changes or has forgotten
 //! some. [`delegation`] says to whom, and how long an answer is awaited; [`assembly`] how the delegate gets
-//! assemblies; [`reverts`] whose failure a revert is; [`task`] what one intent has behind it. Only the delegate of the moment is granted anything.
+//! assemblies; [`reverts`] whose failure a revert is; [`task`] what one intent has behind it. Only the
+//! delegate of the moment is granted anything.
 
 mod assembly;
 mod delegation;
