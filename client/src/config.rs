@@ -8,6 +8,9 @@ use super::token::ClientToken;
 use geolock_api::names::MAX_LABEL;
 use geolock_api::proto;
 
+/// Longest attempt to connect to one endpoint.
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3_600);
+
 /// How a [`Client`](super::Client) connects. [`ClientConfig::new`] gives the defaults.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
@@ -33,7 +36,7 @@ pub struct ClientConfig {
     /// itself.
     pub transport: Transport,
     /// Bound on one attempt to connect to one endpoint, and on the time that a timed acquire may take beyond
-    /// its own wait when no endpoint answers. Default 5 s.
+    /// its own wait when no endpoint answers. At most 1 h. Default 5 s.
     pub connect_timeout: Duration,
 }
 
@@ -61,8 +64,9 @@ impl ClientConfig {
         if self.name.len() > MAX_LABEL {
             return wrong(format!("`name`: at most {MAX_LABEL} bytes, this has {}", self.name.len()));
         }
-        if self.connect_timeout.is_zero() {
-            return wrong("`connect_timeout`: above zero".into());
+        if self.connect_timeout.is_zero() || self.connect_timeout > MAX_CONNECT_TIMEOUT {
+            let here = self.connect_timeout;
+            return wrong(format!("`connect_timeout`: above zero and at most 1 h, here it is {here:?}"));
         }
         Ok(())
     }
@@ -139,5 +143,24 @@ impl ClientTls {
 impl std::fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("client certificates")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connect_timeout_has_bounds() {
+        let tls = ClientTls { ca_pem: String::new(), certificate: None };
+        let of = |connect_timeout| {
+            let config = ClientConfig { connect_timeout, ..ClientConfig::new(["a:1"], tls.clone()) };
+            config.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(of(MAX_CONNECT_TIMEOUT), Ok(()));
+        for wrong in [Duration::ZERO, Duration::MAX] {
+            let error = of(wrong).expect_err("it is out of its bounds");
+            assert!(error.contains("at most 1 h"), "{error}");
+        }
     }
 }

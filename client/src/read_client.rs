@@ -138,7 +138,7 @@ impl ReadClient {
     pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<ReadResult, ClientError> {
         let request =
             ReadRequest { keys: keys.iter().map(changes::key).collect(), at_least: at_least.to_proto() };
-        let reader = self.waiting(self.patience + at_least.patience);
+        let reader = self.waiting(self.patience.saturating_add(at_least.patience));
         let answer = reader.ask(async |mut locks| locks.read(request).await).await?;
         Ok(ReadResult {
             snapshot: answer.snapshot.unwrap_or_default(),
@@ -175,7 +175,7 @@ impl ReadClient {
 }
 
 fn patience(connect_timeout: Duration) -> Duration {
-    connect_timeout + ANSWER_TIME
+    connect_timeout.saturating_add(ANSWER_TIME)
 }
 
 impl Client {

@@ -9,6 +9,7 @@ use geolock_client::{Client, ClientError, CommitError, TxnError, WrongType};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::limits::{TooLong, check_times};
 use members::{Keys, Task};
 
 /// Longest name of a barrier together with the name of a member.
@@ -16,7 +17,7 @@ const MAX_NAME: usize = 1_000;
 /// Most members: each follows all others.
 const MAX_MEMBERS: usize = 1_000;
 
-/// The options of a [`Barrier`].
+/// The options of a [`Barrier`]. All times are at most 365 days.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BarrierOptions {
@@ -60,6 +61,9 @@ pub enum BarrierError {
         /// The value of `keep`.
         keep: Duration,
     },
+    /// A time is longer than 365 days.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// The barrier has opened before: the next one has another name.
     #[error("the barrier has opened before this member came: use another name for the next one")]
     Used,
@@ -121,6 +125,7 @@ impl Barrier {
         if !(1..=MAX_MEMBERS).contains(&needed) {
             return Err(BarrierError::Members(needed));
         }
+        check_times(&[("expiry", expiry), ("keep", keep)])?;
         if expiry < Duration::from_secs(1) || keep < expiry {
             return Err(BarrierError::Expiry { expiry, keep });
         }

@@ -9,6 +9,7 @@ use geolock_client::{
 use tokio::time::sleep;
 
 use crate::latch_state::{News, Waiter};
+use crate::limits::{TooLong, check_times};
 use crate::retry::{PAUSE, read_passes};
 
 /// The bucket of all counters.
@@ -20,7 +21,7 @@ const MAX_NAME: usize = 1_024;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LatchOptions {
-    /// The counter is kept for this long after the last count-down, at least 10 s: callers that come later
+    /// The counter is kept for this long after the last count-down, 10 s to 365 days: callers that come later
     /// wait for ever. A name is used once, so its counter must not stay for ever. Default 24 h.
     pub keep: Duration,
 }
@@ -44,6 +45,9 @@ pub enum LatchError {
     /// [`LatchOptions::keep`] is below its bound.
     #[error("`keep` is at least 10 s, here it is {0:?}")]
     Keep(Duration),
+    /// A time is longer than 365 days.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// The count-down was not made. If it says that the outcome is unknown, it may have been: do not repeat
     /// it.
     #[error(transparent)]
@@ -86,6 +90,7 @@ impl Latch {
         options: LatchOptions,
     ) -> Result<Latch, LatchError> {
         let key = Key::new(BUCKET, name.as_ref()).map_err(|_| LatchError::Name(name.as_ref().len()))?;
+        check_times(&[("keep", options.keep)])?;
         match (needed, options.keep) {
             (0, _) => Err(LatchError::Zero),
             (_, keep) if keep < Duration::from_secs(10) => Err(LatchError::Keep(keep)),

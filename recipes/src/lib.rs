@@ -39,6 +39,7 @@
 //! | `sequencer_state/` | pure: the coordinator of a contract, its senders and endorsers |
 //! | `sequencer/` | its driver |
 //! | `hash.rs` | a hash that all processes compute alike |
+//! | `limits.rs` | the longest time of an option |
 //! | `random.rs` | random numbers |
 //! | `retry.rs` | errors that pass |
 //! | `dice.rs` | for tests: chance and agenda of a simulation |
@@ -56,6 +57,7 @@ mod held;
 mod held_state;
 mod latch;
 mod latch_state;
+mod limits;
 mod once;
 mod once_state;
 mod periodic;
@@ -77,6 +79,7 @@ pub use election::{Elected, Election, Leader};
 pub use held::{HeldError, HeldOptions, HeldWatch};
 pub use held_state::HeldValue;
 pub use latch::{Latch, LatchError, LatchOptions};
+pub use limits::TooLong;
 pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use geolock_client::{
     AcquireError, AcquireRequest, Batch, Client, ClientError, CommitError, DcId, FencingToken, Key,
-    LockGuard, LockName, Reading, TxnError, TxnRequest, Update, Value, Wait,
+    LockDescription, LockGuard, LockName, Reading, TxnError, TxnRequest, Update, Value, Wait,
 };
 
+use crate::limits::check_times;
 use crate::once::{Run, caught};
 use crate::once_state::{Record, RunState};
 pub use crate::periodic_state::PeriodicOutcome;
-use crate::periodic_state::{Attempt, Effect, Event, Mark};
+use crate::periodic_state::{Attempt, Away, Effect, Event, Mark, usual_slack};
 
 /// The bucket of all marks.
 const BUCKET: &[u8] = b"geolock.every";
@@ -26,8 +27,14 @@ const LOCK_PREFIX: &[u8] = b"geolock.every/";
 pub struct PeriodicOptions {
     /// A run that fails does not count: the next attempt may run it at once. Default: no.
     pub again_after_failure: bool,
-    /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s.
+    /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s,
+    /// at most 365 days.
     pub patience: Duration,
+    /// A run may begin by so much before the period since the last one is over, so that a timer with the
+    /// period of the job runs it each time, although it is never exact: at most half of the period. Zero:
+    /// never, and such a timer may run the job every second time only. Default: a tenth of the period, at
+    /// most a minute.
+    pub slack: Option<Duration>,
     /// As [`OnceOptions::home`](crate::OnceOptions::home).
     pub home: Option<DcId>,
     /// As [`OnceOptions::who`](crate::OnceOptions::who).
@@ -37,7 +44,7 @@ pub struct PeriodicOptions {
 impl Default for PeriodicOptions {
     fn default() -> PeriodicOptions {
         let (again_after_failure, patience) = (false, Duration::from_secs(5));
-        PeriodicOptions { again_after_failure, patience, home: None, who: String::new() }
+        PeriodicOptions { again_after_failure, patience, slack: None, home: None, who: String::new() }
     }
 }
 
@@ -45,7 +52,7 @@ impl Default for PeriodicOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeriodicError {
-    /// The name or the period cannot be used.
+    /// The name, the period or an option cannot be used.
     #[error("{0}")]
     Config(String),
     /// The mark could not be read.
@@ -59,7 +66,7 @@ pub enum PeriodicError {
     Commit(#[from] CommitError),
 }
 
-/// A job that runs at most once in a period, of all instances that try.
+/// A job that runs at most once in a period, less a slack, of all instances that try.
 ///
 /// ```no_run
 /// # async fn example(client: geolock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -76,13 +83,15 @@ pub enum PeriodicError {
 pub struct Periodic {
     client: Client,
     every: Duration,
+    mark_lasts: Duration,
     options: PeriodicOptions,
     lock: LockName,
     mark: Key,
 }
 
 impl Periodic {
-    /// Prepares a job that runs once in `every`, at least 1 s. Instances with the same name run one job.
+    /// Prepares a job that runs once in `every`, 1 s to 365 days, less [`PeriodicOptions::slack`]. Instances
+    /// with the same name run one job.
     pub fn new(
         client: &Client,
         name: impl AsRef<[u8]>,
@@ -92,7 +101,14 @@ impl Periodic {
         if every < Duration::from_secs(1) {
             return Err(PeriodicError::Config(format!("a period is at least 1 s, here it is {every:?}")));
         }
-        let name = name.as_ref();
+        check_times(&[("every", every), ("patience", options.patience)])
+            .map_err(|error| PeriodicError::Config(error.to_string()))?;
+        let slack = options.slack.unwrap_or_else(|| usual_slack(every));
+        if slack > every / 2 {
+            let why = format!("`slack` is at most half of the period, {:?}; here it is {slack:?}", every / 2);
+            return Err(PeriodicError::Config(why));
+        }
+        let (name, mark_lasts) = (name.as_ref(), every - slack);
         let config = |error: &dyn Display| PeriodicError::Config(error.to_string());
         let mark = Key::new(BUCKET, name).map_err(|error| config(&error))?;
         let lock = LockName::with_home(options.home, &[LOCK_PREFIX, name].concat());
@@ -100,7 +116,7 @@ impl Periodic {
         if options.who.is_empty() {
             options.who = format!("process {}", std::process::id());
         }
-        Ok(Periodic { client: client.clone(), every, options, lock, mark })
+        Ok(Periodic { client: client.clone(), every, mark_lasts, options, lock, mark })
     }
 
     /// Returns the lock under which the job runs.
@@ -120,12 +136,12 @@ impl Periodic {
             match (effect, &guard) {
                 (Effect::Look, _) => attempt.handle(Event::Marked(self.look().await?)),
                 (Effect::Acquire, _) => match self.acquire().await? {
-                    Some(held) => {
+                    Ok(held) => {
                         let token = held.token().0;
                         guard = Some(Arc::new(held));
                         attempt.handle(Event::Granted { token });
                     }
-                    None => attempt.handle(Event::Busy),
+                    Err(away) => attempt.handle(Event::Busy(away)),
                 },
                 (Effect::Read, Some(guard)) => attempt.handle(self.read(guard).await?),
                 (Effect::Write { token }, Some(guard)) => {
@@ -157,18 +173,19 @@ impl Periodic {
                 (Effect::Remove | Effect::Start { .. }, None) => {}
             }
         }
-        Ok(PeriodicOutcome::Skipped { by: None })
+        Ok(PeriodicOutcome::Unknown { unreachable: Vec::new() })
     }
 
     async fn look(&self) -> Result<Option<Mark>, ClientError> {
         Ok(mark(&self.client.read(&self.mark).await?))
     }
 
-    async fn acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(&self) -> Result<Result<LockGuard, Away>, AcquireError> {
         let request = AcquireRequest::exclusive(self.lock.clone()).label(&self.options.who);
         match self.client.acquire(request.wait(Wait::AtMost(self.options.patience))).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(AcquireError::TimedOut { .. } | AcquireError::NotFree) => Ok(None),
+            Ok(guard) => Ok(Ok(guard)),
+            Err(AcquireError::TimedOut { locks, .. }) => Ok(Err(away(&locks))),
+            Err(AcquireError::NotFree) => Ok(Err(Away::OutOfReach(Vec::new()))),
             Err(error) => Err(error),
         }
     }
@@ -178,8 +195,8 @@ impl Periodic {
         Ok(match done {
             Ok(Some(values)) => Event::Marked(values.first().and_then(mark)),
             // The answer was lost, or the lock.
-            Ok(None) => Event::Busy,
-            Err(error) if is_lost(&error) => Event::Busy,
+            Ok(None) => Event::Lost,
+            Err(error) if is_lost(&error) => Event::Lost,
             Err(error) => return Err(error),
         })
     }
@@ -189,7 +206,7 @@ impl Periodic {
         let (state, who) = (RunState::Started, self.options.who.clone());
         let record = Record { run: token, state, who, attempts: 0, at_ms: 0 };
         let batch = Batch::new().update(&self.mark, Update::register(record.encode()));
-        match self.commit(guard, batch.expire(&self.mark, self.every)).await {
+        match self.commit(guard, batch.expire(&self.mark, self.mark_lasts)).await {
             Ok(_) => Ok(true),
             Err(error) if is_lost(&error) => Ok(false),
             Err(error) => Err(error),
@@ -213,6 +230,14 @@ impl fmt::Debug for Periodic {
             .field("every", &self.every)
             .finish_non_exhaustive()
     }
+}
+
+fn away(locks: &[LockDescription]) -> Away {
+    if locks.iter().any(|lock| !lock.holders.is_empty()) {
+        return Away::Held;
+    }
+    let unreachable = locks.iter().flat_map(|lock| &lock.unreachable_dcs);
+    Away::OutOfReach(unreachable.filter_map(|dc| DcId::new(u8::try_from(*dc).ok()?)).collect())
 }
 
 fn mark(value: &Value) -> Option<Mark> {

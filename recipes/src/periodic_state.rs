@@ -3,19 +3,36 @@
 //! ```text
 //!  look --marked--> skipped
 //!    | not
-//!  acquire --busy--> skipped
-//!    |
+//!  acquire --held--> skipped
+//!    |     '--out of reach--> look again --marked--> skipped
+//!    |                                 '--not--> unknown
 //!  read under the lock --marked--> skipped
 //!    | not
 //!  write the mark under the lock --> run --Err, and it is to run again--> remove the mark
 //!                                     '--> ran, failed
 //! ```
 //!
-//! The mark is a key that expires after the period, counted by the datacenters. It is read and written under
-//! the lock, by transactions that commit only while it is held, so of two attempts that both saw no mark the
-//! second one sees that of the first.
+//! The mark is a key that expires after the period less the slack, counted by the datacenters. It is read
+//! and written under the lock, by transactions that commit only while it is held, so of two attempts that
+//! both saw no mark the second one sees that of the first.
+//!
+//! A mark is written some time after its attempt began, and expires somewhat late. Without slack, the attempt
+//! one period after that one would find it, and a timer with the period of the job would run it every second
+//! time.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use geolock_client::DcId;
+
+/// The greatest slack that is not asked for.
+const MAX_SLACK: Duration = Duration::from_secs(60);
+
+/// Returns the time by which a run may begin before the period since the last one is over, unless another one
+/// is asked for.
+pub(crate) fn usual_slack(every: Duration) -> Duration {
+    (every / 10).min(MAX_SLACK)
+}
 
 /// The latest run, as its mark says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +50,20 @@ pub(crate) enum Event {
         token: u64,
     },
     /// The lock was not granted in time.
-    Busy,
+    Busy(Away),
     /// The answer to [`Effect::Write`] and to [`Effect::Remove`].
     Written(bool),
     Ended(Result<(), String>),
     Lost,
+}
+
+/// The place of a lock that was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Away {
+    /// Somebody holds it.
+    Held,
+    /// Nobody is known to hold it: these datacenters own parts of it, and are out of reach.
+    OutOfReach(Vec<DcId>),
 }
 
 /// Something for the driver to do.
@@ -84,15 +110,24 @@ pub enum PeriodicOutcome {
     },
     /// It ran in this period already, or runs.
     Skipped {
-        /// The instance that ran it; `None` if the lock was not granted in time.
+        /// The instance that ran it; `None` if it runs now: another instance holds the lock.
         by: Option<String>,
+    },
+    /// It did not run here, and this datacenter cannot know if it ran in this period: the lock could not be
+    /// had, and nobody is known to hold it.
+    Unknown {
+        /// Datacenters that own parts of the lock and are out of reach. None: the lock, or its answer, was
+        /// lost.
+        unreachable: Vec<DcId>,
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Looking,
     Acquiring,
+    /// The lock could not be had: whoever had it may have left its mark meanwhile.
+    LookingAgain(Vec<DcId>),
     Reading(u64),
     Marking(u64),
     Running(u64),
@@ -144,16 +179,25 @@ impl Attempt {
     }
 
     pub fn handle(&mut self, event: Event) {
-        match (self.state, event) {
+        match (self.state.clone(), event) {
             (State::Looking, Event::Marked(None)) => self.enter(State::Acquiring, Effect::Acquire),
             (State::Looking, Event::Marked(Some(mark))) => self.finish(skipped(mark)),
             (State::Acquiring, Event::Granted { token }) if self.has(Bug::Unread) => {
                 self.enter(State::Marking(token), Effect::Write { token });
             }
             (State::Acquiring, Event::Granted { token }) => self.enter(State::Reading(token), Effect::Read),
-            (State::Acquiring, Event::Busy) => self.finish(PeriodicOutcome::Skipped { by: None }),
-            // The lock was lost, or the outcome is unknown.
-            (State::Reading(_), Event::Busy) => self.leave(PeriodicOutcome::Skipped { by: None }),
+            (State::Acquiring, Event::Busy(Away::Held)) => self.finish(PeriodicOutcome::Skipped { by: None }),
+            (State::Acquiring, Event::Busy(Away::OutOfReach(unreachable))) => {
+                self.enter(State::LookingAgain(unreachable), Effect::Look);
+            }
+            (State::LookingAgain(_), Event::Marked(Some(mark))) => self.finish(skipped(mark)),
+            (State::LookingAgain(unreachable), Event::Marked(None)) => {
+                self.finish(PeriodicOutcome::Unknown { unreachable });
+            }
+            // The lock was lost, or the answer.
+            (State::Reading(_), Event::Lost) => {
+                self.leave(PeriodicOutcome::Unknown { unreachable: Vec::new() });
+            }
             (State::Reading(_), Event::Marked(Some(mark))) => self.leave(skipped(mark)),
             (State::Reading(token), Event::Marked(None)) => {
                 self.enter(State::Marking(token), Effect::Write { token });
@@ -200,228 +244,4 @@ impl Attempt {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dice::{Agenda, Dice};
-
-    /// The period, and the time that the datacenters take beyond it at most.
-    const EVERY: u64 = 1_000;
-    const LATE: u64 = 50;
-    const UNTIL: u64 = 30_000;
-
-    #[derive(Clone, Copy, Default)]
-    struct Plan {
-        again_after_failure: bool,
-        bug: Option<Bug>,
-        without_guards: bool,
-    }
-
-    enum Action {
-        Begin(usize),
-        Hears(usize, u64, Event),
-        Write(usize, u64, u64),
-        Remove(usize, u64, u64),
-        LeaseOver(usize, u64),
-    }
-
-    struct Instance {
-        attempt: Attempt,
-        /// Counts attempts.
-        number: u64,
-        holds: Option<u64>,
-        runs: bool,
-    }
-
-    /// Instances that try again and again, one lock, and one mark that expires.
-    struct World {
-        plan: Plan,
-        now: u64,
-        dice: Dice,
-        agenda: Agenda<u64, Action>,
-        instances: Vec<Instance>,
-        holder: Option<usize>,
-        token: u64,
-        mark: Option<(Mark, u64)>,
-        marked_at: Vec<u64>,
-        skipped: u32,
-    }
-
-    impl World {
-        fn new(seed: u64, plan: Plan) -> World {
-            let attempt = || Attempt::new(plan.again_after_failure).with_bug(plan.bug);
-            let instance = |_| Instance { attempt: attempt(), number: 0, holds: None, runs: false };
-            let mut world = World {
-                plan,
-                now: 0,
-                dice: Dice::new(seed),
-                agenda: Agenda::default(),
-                instances: (0..9).map(instance).collect(),
-                holder: None,
-                token: 0,
-                mark: None,
-                marked_at: Vec::new(),
-                skipped: 0,
-            };
-            (0..9).for_each(|number| world.after(300, Action::Begin(number)));
-            world
-        }
-
-        fn below(&mut self, most: u64) -> u64 {
-            self.dice.below(most)
-        }
-
-        fn after(&mut self, most: u64, action: Action) {
-            let at = self.now + 1 + self.below(most);
-            self.agenda.enter(at, action);
-        }
-
-        fn run(mut self) -> Result<World, String> {
-            while let Some((at, action)) = self.agenda.next() {
-                self.now = at;
-                match action {
-                    Action::Begin(_) if at > UNTIL => {}
-                    Action::Begin(number) => {
-                        let attempt = Attempt::new(self.plan.again_after_failure).with_bug(self.plan.bug);
-                        self.instances[number].attempt = attempt;
-                        self.instances[number].number += 1;
-                        self.effects(number)?;
-                    }
-                    Action::Hears(number, attempt, event) if self.instances[number].number == attempt => {
-                        if matches!(event, Event::Ended(_)) {
-                            self.instances[number].runs = false;
-                        }
-                        self.instances[number].attempt.handle(event);
-                        self.effects(number)?;
-                    }
-                    Action::Hears(..) => {}
-                    Action::Write(number, attempt, token) => {
-                        let is_held = self.instances[number].holds == Some(token) || self.plan.without_guards;
-                        if is_held {
-                            self.note_mark(token)?;
-                        }
-                        self.after(40, Action::Hears(number, attempt, Event::Written(is_held)));
-                    }
-                    Action::Remove(number, attempt, token) => {
-                        let is_held = self.instances[number].holds == Some(token) || self.plan.without_guards;
-                        if is_held {
-                            self.mark = None;
-                            self.marked_at.pop();
-                        }
-                        self.after(40, Action::Hears(number, attempt, Event::Written(is_held)));
-                    }
-                    Action::LeaseOver(number, token) => {
-                        if self.instances[number].holds == Some(token) {
-                            // The client hears of it before.
-                            self.instances[number].attempt.handle(Event::Lost);
-                            self.effects(number)?;
-                            self.free(number);
-                        }
-                    }
-                }
-            }
-            Ok(self)
-        }
-
-        /// Marks are at least a period apart.
-        fn note_mark(&mut self, token: u64) -> Result<(), String> {
-            if self.marked_at.last().is_some_and(|before| self.now < before + EVERY) {
-                return Err(format!("marked at {:?} and at {}", self.marked_at.last(), self.now));
-            }
-            self.marked_at.push(self.now);
-            let until = self.now + EVERY + self.below(LATE);
-            self.mark = Some((Mark { run: token, who: String::new() }, until));
-            Ok(())
-        }
-
-        fn free(&mut self, number: usize) {
-            self.instances[number].holds = None;
-            if self.holder == Some(number) {
-                self.holder = None;
-            }
-        }
-
-        fn effects(&mut self, number: usize) -> Result<(), String> {
-            while let Some(effect) = self.instances[number].attempt.poll_effect() {
-                let attempt = self.instances[number].number;
-                let token = self.instances[number].holds.unwrap_or_default();
-                let marked =
-                    self.mark.as_ref().filter(|(_, until)| *until > self.now).map(|(mark, _)| mark.clone());
-                match effect {
-                    Effect::Look => self.after(40, Action::Hears(number, attempt, Event::Marked(marked))),
-                    Effect::Acquire => {
-                        let event = match self.holder {
-                            Some(_) => Event::Busy,
-                            None => {
-                                self.token += 1;
-                                self.holder = Some(number);
-                                self.instances[number].holds = Some(self.token);
-                                Event::Granted { token: self.token }
-                            }
-                        };
-                        self.after(40, Action::Hears(number, attempt, event));
-                    }
-                    Effect::Read => {
-                        let event = if token > 0 { Event::Marked(marked) } else { Event::Busy };
-                        self.after(40, Action::Hears(number, attempt, event));
-                    }
-                    Effect::Write { token } => self.after(60, Action::Write(number, attempt, token)),
-                    Effect::Remove => self.after(60, Action::Remove(number, attempt, token)),
-                    // The driver sees the loss before it begins with the job.
-                    Effect::Start { token: of } if token != of => {
-                        self.after(1, Action::Hears(number, attempt, Event::Lost));
-                    }
-                    Effect::Start { .. } => {
-                        if self.instances.iter().any(|instance| instance.runs) {
-                            return Err(format!("two run at {}", self.now));
-                        }
-                        self.instances[number].runs = true;
-                        let fails = self.below(3) == 0;
-                        let ended = if fails { Err("no disk".to_owned()) } else { Ok(()) };
-                        self.after(2_500, Action::Hears(number, attempt, Event::Ended(ended)));
-                        if self.below(3) == 0 {
-                            self.after(2_000, Action::LeaseOver(number, token));
-                        }
-                    }
-                    Effect::Stop => self.instances[number].runs = false,
-                    Effect::Leave => self.free(number),
-                    Effect::Finish(outcome) => {
-                        self.skipped += u32::from(matches!(outcome, PeriodicOutcome::Skipped { .. }));
-                        self.after(400, Action::Begin(number));
-                    }
-                }
-                // A lease may end at any moment: before a write, after a read.
-                if token > 0 && self.below(20) == 0 {
-                    self.after(30, Action::LeaseOver(number, token));
-                }
-            }
-            Ok(())
-        }
-    }
-
-    fn first_broken(plan: Plan) -> Option<String> {
-        (0..200).find_map(|seed| World::new(seed, plan).run().err())
-    }
-
-    #[test]
-    fn runs_are_at_least_a_period_apart_and_never_beside_each_other() {
-        let (mut marks, mut skipped) = (0, 0);
-        for seed in 0..300 {
-            for again_after_failure in [false, true] {
-                let plan = Plan { again_after_failure, ..Plan::default() };
-                let world =
-                    World::new(seed, plan).run().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
-                (marks, skipped) = (marks + world.marked_at.len(), skipped + world.skipped);
-            }
-        }
-        assert!(marks > 600 * 5 && skipped > 600 * 20, "{marks} {skipped}");
-    }
-
-    #[test]
-    fn the_checks_notice_mistakes() {
-        let bug = |bug| first_broken(Plan { bug: Some(bug), ..Plan::default() }).expect("it is noticed");
-        assert!(bug(Bug::Unread).starts_with("marked"));
-        assert!(bug(Bug::LossIgnored).starts_with("two run"));
-        let without_guards = Plan { without_guards: true, ..Plan::default() };
-        assert!(first_broken(without_guards).is_some(), "a mark without a guard comes too late");
-    }
-}
+mod tests;

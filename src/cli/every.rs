@@ -10,6 +10,7 @@ use anyhow::anyhow;
 use serde_json::json;
 
 use super::connect::failure;
+use super::dc_names::DcNames;
 use super::failure::{Code, Failure};
 use super::job::Signals;
 use super::kv;
@@ -23,15 +24,16 @@ use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome}
 /// Run a command at most once in a period, on one of all machines that start it.
 ///
 /// Start it from cron or a timer on every machine, as often as you like. The command runs if no run of it
-/// began within the period, and none runs at the moment. The datacenters measure the period; the clocks of
-/// the machines do not matter.
+/// began within the period, less the slack, and none runs at the moment. The datacenters measure the period;
+/// the clocks of the machines do not matter.
 ///
 /// The command finds the number of its run in GEOLOCK_TOKEN, as with `geolock once`.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 if there was nothing to do (with --tell: 10), or that of the command; 74: the lock was lost while the \
-command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
-cannot be run or found.
+command ran, 75: the command did not run, and it is not known if it ran in this period, because a datacenter that has \
+a part of the lock is out of reach; 69: no server reachable, 72: the server's disk is full, 77: the server does not \
+allow it, 64: wrong usage, 126 and 127: the command cannot be run or found.
 
 Examples:
   geolock every 1h report -- ./report.sh
@@ -43,6 +45,10 @@ pub struct EveryArgs {
     /// Longest wait for the lock, which is held while the command runs elsewhere
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     patience: Duration,
+    /// A run may begin by so much before the period since the last one is over, so that a timer with the same
+    /// period runs the command each time: at most half of the period [default: a tenth of it, at most 1min]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    slack: Option<Duration>,
     /// Exit with 10 if there was nothing to do
     #[arg(long)]
     tell: bool,
@@ -91,6 +97,7 @@ impl EveryArgs {
         let mut options = PeriodicOptions::default();
         options.again_after_failure = self.again_after_failure;
         options.patience = self.patience;
+        options.slack = self.slack;
         options.home = home;
         options.who = self.runner.who(&self.command);
         let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
@@ -105,10 +112,22 @@ impl EveryArgs {
         if let Some(job) = shared.take_left() {
             job.end().await;
         }
-        self.report(outcome.map_err(explained)?, &shared)
+        let outcome = outcome.map_err(explained)?;
+        let names = match &outcome {
+            PeriodicOutcome::Unknown { unreachable } if !unreachable.is_empty() => {
+                DcNames::of_answer(client.status().await)
+            }
+            _ => DcNames::default(),
+        };
+        self.report(outcome, &names, &shared)
     }
 
-    fn report(&self, outcome: PeriodicOutcome, shared: &Shared) -> Result<ExitCode, Failure> {
+    fn report(
+        &self,
+        outcome: PeriodicOutcome,
+        names: &DcNames,
+        shared: &Shared,
+    ) -> Result<ExitCode, Failure> {
         if self.json {
             print(match &outcome {
                 PeriodicOutcome::Ran { run } => json!({ "outcome": "ran", "run": number(*run) }),
@@ -117,6 +136,9 @@ impl EveryArgs {
                 }
                 PeriodicOutcome::Lost { run } => json!({ "outcome": "lost", "run": number(*run) }),
                 PeriodicOutcome::Skipped { by } => json!({ "outcome": "skipped", "by": by }),
+                PeriodicOutcome::Unknown { unreachable } => {
+                    json!({ "outcome": "unknown", "unreachable_dcs": ids(unreachable) })
+                }
                 _ => json!({ "outcome": "other" }),
             })?;
         }
@@ -132,9 +154,24 @@ impl EveryArgs {
                 let text = anyhow!("the lock was lost while run {run} ran here");
                 Err(Failure::new(Code::LockLost, text))
             }
+            PeriodicOutcome::Unknown { unreachable } => {
+                let why = match unreachable.is_empty() {
+                    true => "its lock could not be had".to_owned(),
+                    false => format!(
+                        "a part of its lock is in {}, out of reach",
+                        names.list_unheard(&ids(&unreachable))
+                    ),
+                };
+                let text = "the command did not run here, and it is not known if it ran in this period";
+                Err(Failure::new(Code::NotAcquired, anyhow!("{text}: {why}")))
+            }
             _ => Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+fn ids(dcs: &[DcId]) -> Vec<u32> {
+    dcs.iter().map(|dc| dc.get().into()).collect()
 }
 
 fn explained(error: PeriodicError) -> Failure {

@@ -135,13 +135,66 @@ fn who_gives_up_says_who_runs_it() {
     assert_eq!(runner.wait(), 0);
 }
 
+/// Other machines may have it: they are told that it failed here.
+#[test]
+fn a_command_that_cannot_be_started_is_not_tried_again_here() {
+    let cluster = servers(1).listening();
+    let file = cluster.dir().join("no-program");
+    fs::write(&file, "").expect("it can be written");
+    let file = file.to_str().expect("it is text");
+    for (program, code) in [("/no/such/program", 127), (file, 126)] {
+        let told = run(&mut cluster.command(0, ["once", program, "--", program]));
+        assert_eq!(told.code, code, "{}", told.stderr);
+        assert!(told.stderr.contains(&format!("cannot run {program}")), "{}", told.stderr);
+        assert!(!told.stderr.contains("next attempt"), "{}", told.stderr);
+        let status = run(&mut cluster.command(0, ["once", "--status", program]));
+        assert!(status.stdout.contains(&format!("cannot run {program}")), "{}", status.stdout);
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_run_again_but_not_while_it_runs() {
+    let cluster = servers(1).listening();
+    let mut runner = once(&cluster, 0, &[], "echo in; cat");
+    let mut runner = Running::start(runner.stdin(Stdio::piped()), Output::Stdout);
+    runner.line("in");
+    let forget = || cluster.command(0, ["once", "--forget", "--wait", "1s", "x"]);
+    assert_eq!(run(&mut forget()).code, 75, "it runs");
+    drop(runner.stdin());
+    assert_eq!(runner.wait(), 0);
+    let again = || run(&mut once(&cluster, 0, &["--tell"], "true")).code;
+    assert_eq!(again(), 10, "it is done");
+    let told = run(&mut forget());
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let status = run(&mut cluster.command(0, ["once", "--status", "x"]));
+    assert_eq!(status.stdout.trim(), "x: no run is known");
+    assert_eq!(again(), 0, "it runs again");
+}
+
+/// Nobody reads it at a terminal.
+#[test]
+fn who_waits_for_a_datacenter_that_is_down_says_so() {
+    let mut cluster = servers(2).quick().listening();
+    assert_eq!(run(&mut once(&cluster, 1, &["--staleness", "600s"], "true")).code, 0);
+    cluster.kill(1);
+    let check = ["--needed", "true"];
+    let mut waiting = Running::start(&mut once(&cluster, 0, &check, "true"), Output::Stderr);
+    let said = waiting.line("needs dc1");
+    assert!(said.contains("out of reach"), "{said}");
+    waiting.signal(Signal::TERM);
+    assert_eq!(waiting.wait(), 128 + 15);
+}
+
 #[test]
 fn a_signal_ends_the_command_and_then_geolock() {
     let cluster = servers(1).listening();
-    let mut runner = Running::start(&mut once(&cluster, 0, &[], "echo in; exec sleep 600"), Output::Stdout);
-    runner.line("in");
+    let mut runner = once(&cluster, 0, &[], "echo begun >&2; exec sleep 600");
+    let mut runner = Running::start(runner.stdin(Stdio::null()), Output::Stderr);
+    runner.line("begun");
     runner.signal(Signal::TERM);
     assert_eq!(runner.wait(), 128 + 15);
+    let rest: Vec<String> = runner.rest();
+    assert!(rest.iter().all(|line| !line.contains("next attempt")), "{rest:?}");
     let status = run(&mut cluster.command(0, ["once", "--status", "x"]));
     assert!(status.stdout.contains("was killed by signal 15"), "{}", status.stdout);
 }

@@ -65,6 +65,30 @@ async fn a_run_that_fails_counts_unless_it_is_to_run_again() {
 }
 
 #[test]
+fn while_the_datacenter_of_the_last_run_is_down_it_is_not_known_if_the_job_ran() {
+    let mut cluster = servers(3).quick().listening();
+    let every = |cluster: &Cluster, dc, more: &[&str]| {
+        let args = [&["every", "--patience", "100ms"], more, &["1s", "x", "--", "true"]].concat();
+        run(&mut cluster.command(dc, args))
+    };
+    assert_eq!(every(&cluster, 1, &[]).code, 0);
+    cluster.kill(1);
+    // Its mark may have been here already: then it was skipped for the rest of that period.
+    let said = loop {
+        let said = every(&cluster, 0, &["--tell"]);
+        if said.code != 10 && said.stderr.contains("dc1") {
+            break said;
+        }
+    };
+    assert_eq!(said.code, 75, "{}", said.stderr);
+    assert!(said.stderr.contains("it is not known if it ran in this period"), "{}", said.stderr);
+    assert!(said.stderr.contains("dc1") && said.stderr.contains("out of reach"), "{}", said.stderr);
+    let said = every(&cluster, 0, &["--json"]);
+    let outcome = r#"{"outcome":"unknown","unreachable_dcs":[1]}"#;
+    assert_eq!((said.code, said.stdout.trim()), (75, outcome), "{}", said.stderr);
+}
+
+#[test]
 fn the_command_runs_once_and_decides_the_exit_code() {
     let cluster = servers(2).quick().listening();
     let file = cluster.dir().join("lines");

@@ -134,6 +134,19 @@ async fn what_is_not_needed_touches_nothing_and_an_unknown_need_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_done_it_and_needs_it_again_runs_it_again() {
+    let (cluster, _clients) = servers(1).serving().await;
+    let section = section(&cluster, 0, "x", "ann").await;
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let outcome = within(section.run(async || Ok::<_, String>(true), async |_| Ok(()))).await;
+        let Ok(Outcome::Ran { run }) = outcome else { panic!("{outcome:?}") };
+        runs.push(run);
+    }
+    assert!(runs[0] < runs[1], "{runs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_a_section_is_a_failure_of_it() {
     let (cluster, _clients) = servers(1).serving().await;
     let section = section(&cluster, 0, "x", "ann").await;

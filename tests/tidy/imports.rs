@@ -62,7 +62,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 62] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -252,6 +252,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
             "geolock_recipes::held",
             "geolock_recipes::held_state",
             "geolock_recipes::latch",
+            "geolock_recipes::limits",
             "geolock_recipes::once",
             "geolock_recipes::once_state",
             "geolock_recipes::periodic",
@@ -275,23 +276,37 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
     ("geolock_recipes::semaphore", &["geolock_client"]),
     ("geolock_recipes::reentrant", &["geolock_client", "geolock_recipes::reentrant_state"]),
     ("geolock_recipes::latch_state", &[]),
-    ("geolock_recipes::latch", &["geolock_client", "geolock_recipes::latch_state", "geolock_recipes::retry"]),
+    (
+        "geolock_recipes::latch",
+        &[
+            "geolock_client",
+            "geolock_recipes::latch_state",
+            "geolock_recipes::limits",
+            "geolock_recipes::retry",
+        ],
+    ),
     ("geolock_recipes::barrier_state", &[]),
     (
         "geolock_recipes::barrier",
-        &["geolock_client", "geolock_recipes::barrier_state", "geolock_recipes::retry"],
+        &[
+            "geolock_client",
+            "geolock_recipes::barrier_state",
+            "geolock_recipes::limits",
+            "geolock_recipes::retry",
+        ],
     ),
-    ("geolock_recipes::periodic_state", &[]),
+    ("geolock_recipes::periodic_state", &["geolock_client"]),
     (
         "geolock_recipes::periodic",
         &[
             "geolock_client",
+            "geolock_recipes::limits",
             "geolock_recipes::once",
             "geolock_recipes::once_state",
             "geolock_recipes::periodic_state",
         ],
     ),
-    ("geolock_recipes::once_state", &["geolock_client"]),
+    ("geolock_recipes::once_state", &["geolock_client", "geolock_recipes::limits"]),
     (
         "geolock_recipes::once",
         &[
@@ -301,7 +316,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
             "geolock_recipes::retry",
         ],
     ),
-    ("geolock_recipes::selector_state", &["geolock_client"]),
+    ("geolock_recipes::selector_state", &["geolock_client", "geolock_recipes::limits"]),
     (
         "geolock_recipes::selector",
         &[
@@ -313,7 +328,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
             "geolock_recipes::selector_state",
         ],
     ),
-    ("geolock_recipes::sequencer_state", &["geolock_recipes::hash"]),
+    ("geolock_recipes::sequencer_state", &["geolock_recipes::hash", "geolock_recipes::limits"]),
     (
         "geolock_recipes::sequencer",
         &[
@@ -329,6 +344,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
     ("geolock_recipes::random", &[]),
     ("geolock_recipes::dice", &[]),
     ("geolock_recipes::hash", &[]),
+    ("geolock_recipes::limits", &[]),
 ];
 /// The rooms of the API without IO: the words of clients and servers.
 const WORDS: [&str; 5] = ["keys", "names", "proto", "time", "value"];

@@ -49,7 +49,7 @@ impl<'a> Driver<'a> {
     pub(super) fn new(of: &'a CriticalSection) -> Driver<'a> {
         Driver {
             of,
-            machine: Machine::new(of.options.clone(), random()),
+            machine: Machine::new(of.options.clone(), random(), of.done()),
             began: Instant::now(),
             guard: None,
             refused: Reason::Unspecified,
@@ -110,7 +110,10 @@ impl<'a> Driver<'a> {
             Verdict::NotNeeded { done: Some(done) } => {
                 Outcome::DoneByOther { run: done.run, who: done.who, at_ms: done.at_ms }
             }
-            Verdict::Ran { run } => Outcome::Ran { run },
+            Verdict::Ran { run } => {
+                self.of.note_done(run);
+                Outcome::Ran { run }
+            }
             Verdict::GaveUp { attempts, last } => Outcome::GaveUp { attempts, last },
             Verdict::Refused(message) => return Err(OnceError::Refused { reason: self.refused, message }),
         })

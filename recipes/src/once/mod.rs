@@ -6,8 +6,9 @@ mod section;
 mod store;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use geolock_client::{AtLeast, Client, ClientError, Key, LockName, Reason};
+use geolock_client::{AtLeast, Client, ClientError, CommitError, Key, LockName, Reason};
 
 use crate::once_state::{Content, LastSeen, OnceConfigError, OnceOptions, Record};
 use driver::{Asked, Driver};
@@ -45,6 +46,8 @@ pub struct CriticalSection {
     lock: LockName,
     store: Store,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+    /// The latest run that this instance has done; 0 if there is none.
+    done: AtomicU64,
 }
 
 /// How the loop of an instance ended.
@@ -144,7 +147,22 @@ impl CriticalSection {
             options.who = format!("process {}", std::process::id());
         }
         let store = Store { client: client.clone(), record, live, pause };
-        Ok(CriticalSection { client: client.clone(), options, lock, store, progress: None })
+        Ok(CriticalSection {
+            client: client.clone(),
+            options,
+            lock,
+            store,
+            progress: None,
+            done: AtomicU64::new(0),
+        })
+    }
+
+    fn done(&self) -> Option<u64> {
+        Some(self.done.load(Ordering::Relaxed)).filter(|run| *run > 0)
+    }
+
+    fn note_done(&self, run: u64) {
+        self.done.fetch_max(run, Ordering::Relaxed);
     }
 
     /// Returns the lock under which the section runs, to describe or release it.
@@ -158,12 +176,22 @@ impl CriticalSection {
         Ok(Status { record, live, pause })
     }
 
+    /// Removes the record of the section: the next instance that needs it runs it, whatever was done before.
+    /// Waits for the lock for [`OnceOptions::wait`], so this fails while an instance runs the section, or
+    /// while the lock cannot be had. An error says if it may have been removed.
+    pub async fn forget(&self) -> Result<(), CommitError> {
+        self.store.remove(&self.lock, self.options.wait).await
+    }
+
     /// Runs the section if it is needed and no other instance does.
     ///
     /// `needed` is asked first, and again in every round; an error of it ends the loop. `section` runs under
     /// the lock, with the number of the run, which each effect outside of the store has to carry. Its future
     /// is dropped when the lock is lost, before another instance can have it; the others get its error or
     /// panic, and an instance tries again.
+    ///
+    /// If it is needed again after a run here, a later call on the same value runs it once more at once. If
+    /// another instance had that run, this waits until the record is too old, or gives up.
     pub async fn run<E: fmt::Display, N, S>(
         &self,
         mut needed: impl FnMut() -> N,

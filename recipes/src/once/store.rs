@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use geolock_client::{
-    Action, AtLeast, Batch, Changed, Client, ClientError, CommitError, Key, LockGuard, Op, Reading, Snapshot,
-    TxnRequest, Update, Value, Watch, WatchRequest,
+    Action, AtLeast, Batch, Changed, Client, ClientError, CommitError, Key, LockGuard, LockName, Op, Reading,
+    Snapshot, TxnRequest, Update, Value, Wait, Watch, WatchRequest,
 };
 
 use crate::once_state::{Content, NotWritten, OnceOptions, Record, Write};
@@ -73,6 +73,17 @@ impl Store {
             // Committed here, and it stays so: the next holder sees it.
             Ok(_) | Err(CommitError::NotAtMajority(_)) => Ok(()),
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Removes all keys in a transaction with the lock, which waits for so long for it.
+    pub async fn remove(&self, lock: &LockName, wait: Duration) -> Result<(), CommitError> {
+        let request = TxnRequest::exclusive(lock.clone()).wait(Wait::AtMost(wait));
+        let batch = Batch::new().remove(&self.record).remove(&self.live).remove(&self.pause);
+        match self.client.transact(request, batch).await {
+            // Committed here, and it stays so.
+            Ok(_) | Err(CommitError::NotAtMajority(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

@@ -83,8 +83,9 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Begins the loop at time 0. `seed`: for the jitter of back-offs.
-    pub fn new(options: OnceOptions, seed: u64) -> Machine {
+    /// Begins the loop at time 0. `seed`: for the jitter of back-offs. `mine`: the latest run that this
+    /// instance has done in an earlier loop.
+    pub fn new(options: OnceOptions, seed: u64, mine: Option<u64>) -> Machine {
         let give_up_at = options.give_up_after;
         let mut machine = Machine {
             options,
@@ -97,7 +98,7 @@ impl Machine {
             asked_after: 0,
             over_before: 0,
             done: None,
-            mine: None,
+            mine,
             seed,
             bug: None,
         };

@@ -1,8 +1,9 @@
 //! The options of a critical section.
 
+use geolock_client::DcId;
 use std::time::Duration;
 
-use geolock_client::DcId;
+use crate::limits::{TooLong, check_times};
 
 /// The condition under which a run is taken over whose runner has lost its lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub enum Takeover {
     Watermark,
 }
 
-/// The options of a [`CriticalSection`](crate::CriticalSection).
+/// The options of a [`CriticalSection`](crate::CriticalSection). All times are at most 365 days.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OnceOptions {
@@ -94,11 +95,21 @@ pub enum OnceConfigError {
     /// [`OnceOptions::max_runtime`] is zero.
     #[error("`max_runtime` is above 0, or not set")]
     MaxRuntime,
+    /// A time is longer than 365 days.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 }
 
 impl OnceOptions {
     /// Checks the options alone and together.
     pub(crate) fn check(&self) -> Result<(), OnceConfigError> {
+        check_times(&[
+            ("wait", self.wait),
+            ("give_up_after", self.give_up_after.unwrap_or_default()),
+            ("watermark", self.watermark),
+            ("staleness", self.staleness),
+            ("max_runtime", self.max_runtime.unwrap_or_default()),
+        ])?;
         if self.wait < Duration::from_secs(1) {
             return Err(OnceConfigError::Wait(self.wait));
         }
@@ -146,5 +157,11 @@ mod tests {
         assert_eq!(of(|it| it.max_retries = u32::MAX), staleness(seconds(600), seconds(10) * u32::MAX));
         assert_eq!(of(|it| it.watermark = Duration::from_secs(700)), staleness(seconds(600), seconds(700)));
         assert_eq!(of(|it| it.max_runtime = Some(Duration::ZERO)), Err(OnceConfigError::MaxRuntime));
+        let too_long = |option| Err(TooLong { option, time: Duration::MAX }.into());
+        assert_eq!(of(|it| it.wait = Duration::MAX), too_long("wait"));
+        assert_eq!(of(|it| it.give_up_after = Some(Duration::MAX)), too_long("give_up_after"));
+        assert_eq!(of(|it| it.watermark = Duration::MAX), too_long("watermark"));
+        assert_eq!(of(|it| it.staleness = Duration::MAX), too_long("staleness"));
+        assert_eq!(of(|it| it.max_runtime = Some(Duration::MAX)), too_long("max_runtime"));
     }
 }

@@ -147,7 +147,8 @@ impl<S: TokenSource> Driver<S> {
                 self.announce(None).await;
             }
             Effect::Finish(Verdict::Locked { free, mut by, retry_after }) => {
-                by.extend(self.holders_elsewhere().await);
+                let elsewhere = self.holders_elsewhere().await;
+                by.extend(elsewhere.into_iter().filter(|held| !held.is_of(&self.ask.tx)));
                 return Some(Err(SelectError::Locked { free, by, retry_after }));
             }
             Effect::Finish(verdict) => return Some(self.finish(verdict)),

@@ -358,7 +358,8 @@ pub struct Locked {
     pub is_reserved: bool,
 }
 
-/// Counters of a replica, since it began. Attempts per token: (`granted` + `refused`) / `spent`.
+/// Counters of a replica, since it began. Attempts per token that had an answer: (`granted` + `refused`) /
+/// `spent`. Further `requests` were withdrawn before their answer, when other tokens became free, or wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use crate::limits::{TooLong, check_times};
+
 /// Most candidates of one request, and so most tokens of a selection.
 pub(crate) const MAX_CANDIDATES: usize = 10_000;
 /// Longest name of a space, in bytes: with the longest id of a token it makes names that the server takes.
 pub(crate) const MAX_SPACE: usize = 100;
 
-/// The options of a [`TokenSelector`](crate::selector::TokenSelector).
+/// The options of a [`TokenSelector`](crate::selector::TokenSelector). All times are at most 365 days.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SelectorOptions {
@@ -143,6 +145,9 @@ pub enum SelectorConfigError {
     /// A value of [`SelectorOptions::backoff`] is 0.
     #[error("`backoff`: `max` is above 0, and `retries` at least 1")]
     Backoff,
+    /// A time is longer than 365 days.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 }
 
 impl SelectorOptions {
@@ -152,6 +157,15 @@ impl SelectorOptions {
         if !(1..=MAX_SPACE).contains(&self.space.len()) || self.space.contains('/') {
             return Err(Error::Space(self.space.clone()));
         }
+        check_times(&[
+            ("wait", self.wait),
+            ("patience", self.patience),
+            ("freshness", self.freshness),
+            ("reserve_for", self.reserve_for),
+            ("spent_keep", self.spent_keep),
+            ("linger", self.linger),
+            ("backoff", if let Backoff::Random { max, .. } = self.backoff { max } else { Duration::ZERO }),
+        ])?;
         if self.wait.is_zero() {
             return Err(Error::Wait);
         }
@@ -219,10 +233,18 @@ mod tests {
         let keep = |spent_keep, least| Err(Error::SpentKeep { spent_keep, least });
         assert_eq!(of(|it| it.spent_keep = Duration::from_secs(4)), keep(seconds(4), seconds(5)));
         assert_eq!(of(|it| it.freshness = Duration::from_secs(31)), keep(seconds(60), seconds(62)));
+        let too_long = |option| Err(TooLong { option, time: Duration::MAX }.into());
+        assert_eq!(of(|it| it.wait = Duration::MAX), too_long("wait"));
+        assert_eq!(of(|it| it.patience = Duration::MAX), too_long("patience"));
+        assert_eq!(of(|it| it.freshness = Duration::MAX), too_long("freshness"));
+        assert_eq!(of(|it| it.reserve_for = Duration::MAX), too_long("reserve_for"));
+        assert_eq!(of(|it| it.spent_keep = Duration::MAX), too_long("spent_keep"));
+        assert_eq!(of(|it| it.linger = Duration::MAX), too_long("linger"));
         let random = |max, retries| Backoff::Random { max, retries };
         let backoff = |backoff| SelectorOptions { backoff, ..SelectorOptions::default() }.check(ttl);
         assert_eq!(backoff(random(seconds(1), 3)), Ok(()));
         assert_eq!(backoff(random(Duration::ZERO, 3)), Err(Error::Backoff));
         assert_eq!(backoff(random(seconds(1), 0)), Err(Error::Backoff));
+        assert_eq!(backoff(random(Duration::MAX, 1)), too_long("backoff"));
     }
 }

@@ -349,9 +349,13 @@ impl Space {
                 (None, None, Some(tx)) => (Holder::Locked { tx: tx.to_string() }, ttl),
                 (None, None, None) => continue,
             };
+            let held = HeldBy { token: Some(id.clone()), by: holder };
+            if held.is_of(tx) {
+                continue;
+            }
             after = Some(after.map_or(ends, |after| after.min(ends)));
             if by.len() < MAX_TOLD {
-                by.push(HeldBy { token: Some(id.clone()), by: holder });
+                by.push(held);
             }
         }
         if let Some(need) = self.first_need(now, pool, tx) {

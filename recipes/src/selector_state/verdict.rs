@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use geolock_client::DcId;
 
-use super::record::Record;
+use super::record::{Record, TxId};
 use crate::selector_state::token::{Token, TokenId};
 
 /// A token that a selection could not get, and its holder.
@@ -43,6 +43,13 @@ pub enum Holder {
     },
     /// The key of its mark has something that no selector has written. Remove the key.
     UnreadableMark,
+}
+
+impl HeldBy {
+    /// Returns true if that transaction itself has selected the token.
+    pub(crate) fn is_of(&self, tx: &TxId) -> bool {
+        matches!(&self.by, Holder::Locked { tx: holder } if *holder == tx.as_str())
+    }
 }
 
 impl fmt::Display for HeldBy {

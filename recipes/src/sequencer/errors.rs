@@ -29,6 +29,19 @@ pub enum Warning {
         /// The receiver; `*` for a heartbeat.
         to: Node,
     },
+    /// The ledger has decided transactions of this node that its database does not know. The node goes on
+    /// above their nonces. Intents that were only in the lost database are forgotten, and one that an older
+    /// copy takes for open may have ended otherwise than it was told before.
+    #[error(
+        "the node's database is behind the ledger: it knows of transactions up to number {known}, the ledger has \
+         decided number {decided}; the database is lost or an older copy, or another process uses the node's name"
+    )]
+    DatabaseBehind {
+        /// The highest number that the database knows.
+        known: u64,
+        /// The highest number that the ledger has decided.
+        decided: u64,
+    },
     /// The ledger cannot be read or written now.
     #[error("the ledger: {0}")]
     Ledger(String),
@@ -83,6 +96,13 @@ pub enum SequencerError {
     /// The node was closed.
     #[error("the sequencer is closed")]
     Closed,
+}
+
+impl Warning {
+    /// Returns the warning if the ledger has decided a transaction that the node does not know.
+    pub(super) fn if_behind(known: u64, decided: u64) -> Option<Warning> {
+        (decided > known).then_some(Warning::DatabaseBehind { known, decided })
+    }
 }
 
 impl SequencerError {

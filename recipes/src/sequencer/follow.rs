@@ -10,7 +10,7 @@ use super::Warning;
 use super::application::{Block, Ledger};
 use super::driver::Input;
 use crate::retry::PAUSE;
-use crate::sequencer_state::Transaction;
+use crate::sequencer_state::{Event, Transaction};
 
 /// Passes all blocks above a height on, each once and in order, until the driver has gone.
 pub(super) async fn follow<L: Ledger>(ledger: Arc<L>, above: u64, inputs: mpsc::Sender<Input>) {
@@ -62,7 +62,7 @@ fn in_order(last: &mut u64, blocks: Vec<Block>) -> Vec<Input> {
     news
 }
 
-/// Submits transactions in order. One that fails is submitted again by the machine.
+/// Submits transactions in order. The machine hears of one that fails, and submits it again.
 pub(super) async fn submit<L: Ledger>(
     ledger: Arc<L>,
     mut transactions: mpsc::Receiver<Transaction>,
@@ -71,14 +71,18 @@ pub(super) async fn submit<L: Ledger>(
     while let Some(transaction) = transactions.recv().await {
         let Err(error) = ledger.submit(&transaction).await else { continue };
         let Some(inputs) = inputs.upgrade() else { return };
-        // If there is no room, the driver has other worries.
+        // If there is no room, the driver has other worries, and the machine submits it again some time.
+        let _ = inputs.try_send(Input::Event(Event::NotSubmitted { nonce: transaction.nonce }));
         let _ = inputs.try_send(Input::Warning(Warning::Ledger(error.to_string())));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::sequencer_state::{Assembly, Epoch, IntentId, LedgerView, Node};
 
     fn told(last: &mut u64, heights: &[u64]) -> Vec<String> {
         let blocks = heights.iter().map(|height| Block { height: *height, outcomes: Vec::new() }).collect();
@@ -88,6 +92,40 @@ mod tests {
             Input::Event(_) | Input::Failed(_) => "something else".to_owned(),
         });
         news.collect()
+    }
+
+    struct Away;
+
+    impl Ledger for Away {
+        type Error = &'static str;
+
+        async fn view(&self, _: Vec<IntentId>) -> Result<LedgerView, &'static str> {
+            Err("no line")
+        }
+
+        async fn submit(&self, _: &Transaction) -> Result<(), &'static str> {
+            Err("no line")
+        }
+
+        async fn blocks(&self, _: u64) -> Result<Vec<Block>, &'static str> {
+            Err("no line")
+        }
+    }
+
+    #[tokio::test]
+    async fn the_machine_hears_which_transaction_the_ledger_did_not_take() {
+        let (to_ledger, transactions) = mpsc::channel(1);
+        let (inputs, mut news) = mpsc::channel(2);
+        let (signer, intent) = (Node::new("a"), IntentId::new(&Node::new("b"), "1"));
+        let assembly = Assembly { intent, inputs: Vec::new(), outputs: Vec::new(), payload: Bytes::new() };
+        let (hash, epoch) = (assembly.hash(), Epoch(1));
+        let transaction = Transaction { assembly, hash, epoch, signer, nonce: 7 };
+        to_ledger.send(transaction).await.expect("it is read");
+        drop(to_ledger);
+        submit(Arc::new(Away), transactions, inputs.downgrade()).await;
+        assert!(matches!(news.recv().await, Some(Input::Event(Event::NotSubmitted { nonce: 7 }))));
+        let warning = Warning::Ledger("no line".to_owned());
+        assert!(matches!(news.recv().await, Some(Input::Warning(told)) if told == warning));
     }
 
     #[test]

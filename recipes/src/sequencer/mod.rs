@@ -140,8 +140,9 @@ impl Sequencer {
         let (lock, commands) = mpsc::unbounded_channel();
         let (lock_news, lock_events) = mpsc::unbounded_channel();
         let (to_ledger, transactions) = mpsc::channel(CALLS + options.max_ahead);
-        let (warnings, warned) = Feed::new();
-        let (ends, ended) = Feed::new();
+        let ((warnings, warned), (ends, ended)) = (Feed::new(), Feed::new());
+        // The first reader gets it.
+        let _ = behind(&restored, &view, &me).map(|warning| warned.send(warning));
         let ledger = Arc::new(ledger);
         let mut tasks = JoinSet::new();
         tasks.spawn(inbox.run());
@@ -254,6 +255,12 @@ async fn load<S: NodeStore>(
         store.write(vec![Record::Owner(owner)]).await.map_err(SequencerError::store)?;
     }
     Ok(restored)
+}
+
+/// Returns the warning if the database does not know what the ledger has decided of this node.
+fn behind(restored: &Restored, view: &LedgerView, me: &Node) -> Option<Warning> {
+    let decided = view.decided_nonces.get(me).copied().unwrap_or_default();
+    Warning::if_behind(restored.last_nonce, decided)
 }
 
 /// Runs the driver, and waits for the end of the lock. The place is another one's after that.

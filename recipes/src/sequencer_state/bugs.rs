@@ -45,6 +45,8 @@ pub(crate) enum Bug {
     RevokedThoughUsed,
     /// The sender believes that a permission is not used before it has seen the blocks up to then.
     RevokedTooSoon,
+    /// The sender takes each input that is not there for a failure of the intent.
+    SpentIsOwn,
     /// The sender tells of the end of an intent, and then writes it.
     EndToldBeforeWritten,
     /// Each node ranks the committee in an order of its own.

@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Assembled { to: Node, round: u64, intent: IntentId, answer: Result<Assembly, NotAssembled> },
     /// The domain's answer to [`Effect::Endorse`], with its words.
     Endorsed { to: Node, round: u64, intent: IntentId, answer: Result<(), String> },
+    /// The ledger did not take the transaction with that nonce, for a reason that passes.
+    NotSubmitted { nonce: u64 },
     /// The node's database, and its view of the ledger at the height of the last block, read again beside the
     /// work: what memory lacks is taken up.
     Resumed { restored: Restored, view: LedgerView },
@@ -220,7 +222,7 @@ pub enum Failure {
     /// Too few members endorse it.
     #[error("it is not endorsed: {0}")]
     Endorsement(String),
-    /// The ledger reverts it.
+    /// The ledger reverts it, for its own reason: not because it rested on another one that reverts.
     #[error("the ledger reverts it: {0}")]
     Reverted(String),
 }

@@ -77,6 +77,7 @@ impl Machine {
             Event::Endorsed { to, round, intent, answer } => {
                 self.shared.send(&to, Message::Endorsed { intent, round, answer: answer.into() });
             }
+            Event::NotSubmitted { nonce } => self.coordinator.on_not_submitted(now, &self.shared, nonce),
             Event::Resumed { restored, view } => self.on_resumed(&restored, &view),
             Event::Time => {}
         }
@@ -220,6 +221,11 @@ impl Machine {
     /// Returns the epoch under which it may dispatch.
     pub fn epoch(&self) -> Option<Epoch> {
         self.coordinator.epoch()
+    }
+
+    /// Returns the highest nonce that this node has used, as far as its database and the ledger know.
+    pub fn last_nonce(&self) -> u64 {
+        self.coordinator.last_nonce()
     }
 
     /// Returns the names of the intents that have not ended.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::placement::Placement;
+use crate::limits::{MAX_TIME, TooLong, check_times};
 
 /// Most intents that a heartbeat lists. With the longest names it has to fit into a change of the store.
 const MAX_COORDINATED: usize = 4_000;
@@ -42,7 +43,7 @@ pub enum Threshold {
 }
 
 /// The options of a sequencer. All nodes of a contract have to have the same `placement`, `block_range` and
-/// `stickiness`; the others may differ.
+/// `stickiness`; the others may differ. All times, and `beat` x `grace`, are at most 365 days.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SequencerOptions {
@@ -89,8 +90,8 @@ pub struct SequencerOptions {
     /// Intents of one sender that are assembled in one round trip to it, one on top of the other. More bring
     /// more transactions; fewer bring the turn of the other senders sooner. Default 10, at least 1.
     pub batch: usize,
-    /// Failures of one intent before it is given up, of assembly, endorsement and on the ledger each.
-    /// Default 3, at least 1.
+    /// Failures of one intent before it is given up, of assembly, endorsement and on the ledger each. One
+    /// that reverts because it rests on another one that does has not failed. Default 3, at least 1.
     pub max_failures: u32,
 }
 
@@ -150,6 +151,9 @@ pub enum SequencerConfigError {
     /// [`SequencerOptions::max_ahead`] is above its bound.
     #[error("`max_ahead` is at most {MAX_AHEAD}, here it is {0}")]
     Ahead(usize),
+    /// A time is longer than 365 days.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// [`Threshold::AtLeast`] asks for none, or for more than there are.
     #[error("`threshold` asks for {asked} endorsements of {members} members")]
     Threshold {
@@ -163,6 +167,17 @@ pub enum SequencerConfigError {
 impl SequencerOptions {
     /// Checks the options alone and together, for a committee of this size.
     pub(crate) fn check(&self, members: usize) -> Result<(), SequencerConfigError> {
+        check_times(&[
+            ("beat", self.beat),
+            ("flush_timeout", self.flush_timeout),
+            ("retry", self.retry),
+            ("request_timeout", self.request_timeout),
+            ("state_timeout", self.state_timeout),
+            ("solo", if let Solo::After(time) = self.solo { time } else { Duration::ZERO }),
+        ])?;
+        if self.silence() > MAX_TIME {
+            return Err(TooLong { option: "beat x grace", time: self.silence() }.into());
+        }
         if self.beat < Duration::from_millis(100) {
             return Err(SequencerConfigError::Beat(self.beat));
         }
@@ -243,6 +258,16 @@ mod tests {
         let (state, request) = (Duration::from_secs(3), Duration::from_secs(3));
         let error = SequencerConfigError::StateTimeout { state, request };
         assert_eq!(of(|it| it.state_timeout = Duration::from_secs(3)), Err(error));
+        let too_long = |option| Err(TooLong { option, time: Duration::MAX }.into());
+        assert_eq!(of(|it| it.beat = Duration::MAX), too_long("beat"));
+        assert_eq!(of(|it| it.flush_timeout = Duration::MAX), too_long("flush_timeout"));
+        assert_eq!(of(|it| it.retry = Duration::MAX), too_long("retry"));
+        assert_eq!(of(|it| it.request_timeout = Duration::MAX), too_long("request_timeout"));
+        assert_eq!(of(|it| it.state_timeout = Duration::MAX), too_long("state_timeout"));
+        assert_eq!(of(|it| it.solo = Solo::After(Duration::MAX)), too_long("solo"));
+        let silence = Duration::from_secs(u32::MAX.into());
+        let error = TooLong { option: "beat x grace", time: silence };
+        assert_eq!(of(|it| it.grace = u32::MAX), Err(error.into()));
         for asked in [0, 5] {
             let options = SequencerOptions { threshold: Threshold::AtLeast(asked), ..Default::default() };
             assert_eq!(options.check(4), Err(SequencerConfigError::Threshold { asked, members: 4 }));

@@ -36,14 +36,16 @@ impl Domain for Members {
     }
 }
 
-/// A ledger with nothing in it, of which the blocks have these heights.
+/// A ledger of which the blocks have these heights, and nothing in them. It has decided 60 transactions of a
+/// node that is called `old`.
 struct Heights(&'static [u64]);
 
 impl Ledger for Heights {
     type Error = Infallible;
 
     async fn view(&self, _: Vec<IntentId>) -> Result<LedgerView, Infallible> {
-        Ok(LedgerView { height: 5, ..LedgerView::default() })
+        let decided_nonces = [(Node::new("old"), 60)].into();
+        Ok(LedgerView { height: 5, decided_nonces, ..LedgerView::default() })
     }
 
     async fn submit(&self, _: &Transaction) -> Result<(), Infallible> {
@@ -237,11 +239,11 @@ async fn more_than_the_limit_is_refused_and_a_status_says_where_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ledger_that_goes_back_and_keys_that_cannot_be_read_are_named() {
+async fn a_lost_database_a_ledger_that_goes_back_and_keys_that_cannot_be_read_are_named() {
     let contract = Contract::prepare(quick(0)).await;
     let client = client(&contract).await;
-    let node = SequencerNode::new(&client, "a").expect("it is a name");
-    let (domain, store) = (Members(&["a", "b"]), store(&contract, "x"));
+    let node = SequencerNode::new(&client, "old").expect("it is a name");
+    let (domain, store) = (Members(&["old", "b"]), store(&contract, "x"));
     let parts = Parts { domain, ledger: Heights(&[6, 3, 7]), store };
     let options = SequencerOptions::default();
     let sequencer = within(Sequencer::start(&node, "c", parts, options)).await.expect("it can take part");
@@ -256,11 +258,13 @@ async fn a_ledger_that_goes_back_and_keys_that_cannot_be_read_are_named() {
         }
     };
     within(heights).await;
-    put("c/to/a/b", Update::register("not a message")).await;
+    put("c/to/old/b", Update::register("not a message")).await;
     put("c/beat/b", Update::counter(1)).await;
-    put("c/to/a/stranger", Update::register("hello")).await;
+    put("c/to/old/stranger", Update::register("hello")).await;
     // An envelope with a message that is empty.
-    put("c/to/a/b", Update::register(vec![0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x01, 0x1a, 0x00])).await;
+    put("c/to/old/b", Update::register(vec![0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x01, 0x1a, 0x00])).await;
+    let behind = Warning::DatabaseBehind { known: 0, decided: 60 };
+    assert_eq!(within(warnings.next()).await, Some(behind), "it is told at once");
     let mut keys = Vec::new();
     while keys.len() < 4 {
         match within(warnings.next()).await.expect("it runs") {
@@ -269,7 +273,7 @@ async fn a_ledger_that_goes_back_and_keys_that_cannot_be_read_are_named() {
         }
     }
     let named: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
-    assert_eq!(named, ["c/to/a/b", "c/beat/b", "c/to/a/stranger", "c/to/a/b"], "{keys:?}");
+    assert_eq!(named, ["c/to/old/b", "c/beat/b", "c/to/old/stranger", "c/to/old/b"], "{keys:?}");
     within(sequencer.close()).await.expect("it ran");
 }
 

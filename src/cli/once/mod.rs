@@ -15,6 +15,7 @@ use anyhow::anyhow;
 use super::connect::{failure, refused};
 use super::failure::{Code, Failure, OrFail as _};
 use super::job::Signals;
+use super::kv;
 use super::lock::{duration, ended_by};
 use super::print::{print, tell};
 use super::waiting::{Telling, Waiting};
@@ -40,9 +41,9 @@ pub use section::{Command, Shared};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: it is done, by any machine (with --tell: 10 if another machine did it, 11 if nothing was to be done), \
-75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, 72: the server's disk is full, \
-77: the server does not allow it, 64: wrong usage. A command that fails is tried again, here or elsewhere, after a \
-pause that grows.
+75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, \
+72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command cannot be \
+run or found here. A command that fails is tried again, here or elsewhere, after a pause that grows.
 
 --needed CMD is run by the shell and exits with 0: needed, 1: not needed, more: an error, which ends this, too.
 
@@ -50,7 +51,8 @@ Examples:
   geolock once migrate -- ./migrate && ./serve
   geolock once --needed './migrate --is-behind' migrate -- ./migrate
   geolock once --tell --max-runtime 10min report -- ./report.sh
-  geolock once --status migrate")]
+  geolock once --status migrate
+  geolock once --forget migrate")]
 pub struct OnceArgs {
     /// Check that exits with 0 if the command is needed, with 1 if not [default: needed if no run of it is
     /// done]
@@ -86,6 +88,9 @@ pub struct OnceArgs {
     /// Print the status of the command, and run nothing
     #[arg(long, conflicts_with_all = ["needed", "command"])]
     status: bool,
+    /// Remove the record of the command, and run nothing: the next start runs it, whatever was done before
+    #[arg(long, conflicts_with_all = ["needed", "command", "status"])]
+    forget: bool,
     /// While waiting, print the reason to standard error even if that is no terminal
     #[arg(long)]
     verbose: bool,
@@ -95,7 +100,7 @@ pub struct OnceArgs {
     #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
     name: OsString,
     /// The command and its arguments
-    #[arg(last = true, required_unless_present = "status", value_name = "CMD", value_parser = clap::value_parser!(OsString))]
+    #[arg(last = true, required_unless_present_any = ["status", "forget"], value_name = "CMD", value_parser = clap::value_parser!(OsString))]
     command: Vec<OsString>,
 }
 
@@ -126,6 +131,12 @@ pub async fn run(args: OnceArgs) -> Result<ExitCode, Failure> {
         let status = section.status().await.map_err(failure)?;
         print(show::status(&args.name, &status, args.json))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.forget {
+        return tokio::select! {
+            forgotten = section.forget() => forgotten.map(|()| ExitCode::SUCCESS).map_err(kv::failure),
+            signal = signals.wish_to_end() => Err(ended_by(signal)),
+        };
     }
     let outcome = args.run_section(&client, section, signals).await;
     if !matches!(&outcome, Err(failure) if failure.code() > 128) {
@@ -169,10 +180,11 @@ impl OnceArgs {
             let (shared, verbose) = (Arc::clone(&shared), self.verbose);
             move |progress| {
                 if let Progress::Failed { error, pause } = &progress {
-                    tell(format_args!(
-                        "geolock: the command failed ({error}); the next attempt is {pause:.0?} away"
-                    ));
-                    shared.note_failed();
+                    if shared.note_failed(error) {
+                        tell(format_args!(
+                            "geolock: the command failed ({error}); the next attempt is {pause:.0?} away"
+                        ));
+                    }
                 } else if verbose {
                     tell(format_args!("geolock: {progress:?}"));
                 }
@@ -192,7 +204,10 @@ impl OnceArgs {
         if let Some(job) = shared.take_left() {
             job.end().await;
         }
-        self.report(outcome)
+        match shared.take_unable() {
+            Some(failure) => Err(failure),
+            None => self.report(outcome),
+        }
     }
 
     async fn run_loop(

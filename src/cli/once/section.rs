@@ -39,6 +39,9 @@ pub struct Shared {
     not_started: AtomicBool,
     /// The others know that the command failed.
     failed: Notify,
+    /// The failure of a command that cannot be started, when the others know of it.
+    unable: Mutex<Option<Failure>>,
+    unable_told: Notify,
     /// The job of a section that was dropped.
     left: Mutex<Option<Left>>,
 }
@@ -69,6 +72,8 @@ impl Shared {
             code: AtomicU8::new(0),
             not_started: AtomicBool::new(false),
             failed: Notify::new(),
+            unable: Mutex::new(None),
+            unable_told: Notify::new(),
             left: Mutex::new(None),
         }
     }
@@ -94,8 +99,21 @@ impl Shared {
         }
     }
 
-    pub fn note_failed(&self) {
+    /// Notes that the others know of a failure here. Returns true if the command is tried again here.
+    pub fn note_failed(&self, error: &str) -> bool {
+        let unable = self.not_started();
+        if let Some(code) = unable {
+            let failure = Failure::new(code, anyhow!(error.to_owned()));
+            *self.unable.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+            self.unable_told.notify_one();
+        }
         self.failed.notify_one();
+        unable.is_none() && !self.ends.load(Ordering::Relaxed)
+    }
+
+    /// Returns the failure of a command that cannot be started.
+    pub fn take_unable(&self) -> Option<Failure> {
+        self.unable.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub fn take_left(&self) -> Option<Left> {
@@ -103,10 +121,16 @@ impl Shared {
     }
 
     /// Waits for a signal that ends this process: at once while nothing runs, otherwise when the others know
-    /// the result of the command.
+    /// the result of the command. A command that cannot be started ends it, too.
     pub async fn asked_to_end(&self, signals: &mut Signals) -> Failure {
         loop {
-            let signal = signals.wish_to_end().await;
+            let signal = tokio::select! {
+                signal = signals.wish_to_end() => signal,
+                () = self.unable_told.notified() => match self.take_unable() {
+                    Some(failure) => return failure,
+                    None => continue,
+                },
+            };
             if !*self.runs.borrow() {
                 return ended_by(signal);
             }

@@ -83,7 +83,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, plan: Plan) -> World {
         let instances = (0..plan.instances).map(|number| Instance {
-            machine: Machine::new(options(&plan), seed ^ number as u64).with_bug(plan.bug),
+            machine: Machine::new(options(&plan), seed ^ number as u64, None).with_bug(plan.bug),
             alive: true,
             began: Duration::ZERO,
             holds: None,

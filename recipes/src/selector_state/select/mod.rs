@@ -131,6 +131,10 @@ enum State {
     Pausing {
         until: Duration,
     },
+    /// Others have the tokens, and it pauses in place of a wait.
+    BackingOff {
+        until: Duration,
+    },
     Over,
 }
 
@@ -229,7 +233,7 @@ impl Select {
         let over = self.over_at();
         Some(match &self.state {
             State::Over => return None,
-            State::Pausing { until } => (*until).min(over),
+            State::Pausing { until } | State::BackingOff { until } => (*until).min(over),
             State::Behind => space.need_ends(now, &self.ask.pool).map_or(over, |ends| ends.min(over)),
             State::Listing { .. } => over,
             State::Waiting(waiting) => {
@@ -320,7 +324,9 @@ impl Select {
             State::Listing { .. } | State::Pausing { .. } if over <= now => {
                 self.finish(space, Verdict::Timeout)
             }
-            State::Behind if over <= now => self.finish_locked(now, space, Vec::new(), None),
+            State::Behind | State::BackingOff { .. } if over <= now => {
+                self.finish_locked(now, space, Vec::new(), None);
+            }
             State::Waiting(Waiting { is_asked: false, .. }) if over <= now => {
                 self.finish_locked(now, space, Vec::new(), None);
             }

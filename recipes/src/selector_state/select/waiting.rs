@@ -20,7 +20,9 @@ impl Select {
             (self.state, self.has_read_own) = (State::Record, true);
         }
         match &self.state {
-            State::Pausing { until } if *until <= now => self.decide(now, space),
+            State::Pausing { until } | State::BackingOff { until } if *until <= now => {
+                self.decide(now, space);
+            }
             State::Listing { .. } | State::Behind => self.decide(now, space),
             State::Waiting(_) => self.while_waiting(now, space),
             _ => {}
@@ -32,7 +34,8 @@ impl Select {
     /// before that.
     fn is_reserved_elsewhere(&self, space: &Space) -> bool {
         let waits = match self.state {
-            State::Listing { .. } | State::Behind | State::Waiting(_) | State::Pausing { .. } => true,
+            State::Listing { .. } | State::Behind | State::Waiting(_) => true,
+            State::Pausing { .. } | State::BackingOff { .. } => true,
             State::Trying { .. } | State::Reading { .. } | State::Record | State::Over => false,
         };
         waits && self.has_read_record && !self.has_read_own && space.has_mark_of(&self.ask.tx)
@@ -204,7 +207,8 @@ impl Select {
         let free = free.map_or_else(|| space.pool(&self.ask.pool).free_total(), u128::from);
         let (mut by, retry_after) = space.blockers(now, &self.ask.pool, &self.ask.tx, self.ttl);
         let known: BTreeSet<Option<TokenId>> = by.iter().map(|held| held.token.clone()).collect();
-        by.extend(told.into_iter().filter(|held| !known.contains(&held.token)));
+        let is_other = |held: &HeldBy| !held.is_of(&self.ask.tx);
+        by.extend(told.into_iter().filter(|held| !known.contains(&held.token)).filter(is_other));
         self.finish(space, Verdict::Locked { free, by, retry_after });
     }
 
@@ -213,7 +217,7 @@ impl Select {
             Backoff::Random { max, retries } if self.pauses < retries => {
                 self.unclaim(space);
                 (self.pauses, self.tries) = (self.pauses + 1, 0);
-                self.state = State::Pausing { until: now + self.random(max) };
+                self.state = State::BackingOff { until: now + self.random(max) };
             }
             _ => self.finish_locked(now, space, Vec::new(), None),
         }

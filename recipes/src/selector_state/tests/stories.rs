@@ -287,6 +287,38 @@ fn who_backs_off_pauses_and_tries_again_so_many_times() {
 }
 
 #[test]
+fn a_wait_that_ends_in_a_pause_says_who_has_the_tokens() {
+    let backoff = Backoff::Random { max: SECOND * 100, retries: 9 };
+    let mut story = Story::of(3, &[("a", 3)], |it| it.backoff = backoff);
+    let holder = RequestId { dc: DcId::new(0).expect("it is an id"), n: 1 };
+    story.space.on_granted(holder, "o", vec![a().id]);
+    story.after(Event::News);
+    assert_eq!(story.after(Event::Record(None)), [], "it pauses");
+    let by = vec![HeldBy { token: Some(a().id), by: Holder::Locked { tx: "o".to_owned() } }];
+    let verdict = Verdict::Locked { free: 0, by, retry_after: TTL };
+    assert_eq!(story.at(30), [Effect::Finish(verdict)]);
+}
+
+/// Another replica selects for it, too, and holds one of the tokens.
+#[test]
+fn a_transaction_is_not_named_as_its_own_obstacle() {
+    let mut story = Story::of(5, &[("a", 3), ("b", 3)], |_| {});
+    let holder = |n| RequestId { dc: DcId::new(0).expect("it is an id"), n };
+    story.space.on_granted(holder(1), "t", vec![a().id]);
+    story.space.on_granted(holder(2), "o", vec![token("b", 3, 0).id]);
+    story.after(Event::News);
+    story.after(Event::Record(None));
+    let held = |id: &'static str, tx: &str| HeldBy {
+        token: Some(token(id, 3, 0).id),
+        by: Holder::Locked { tx: tx.to_owned() },
+    };
+    story.now = SECOND * 30;
+    let effects = story.after(Event::TimedOut { by: vec![held("a", "t"), held("b", "o")], free: Some(0) });
+    let Some(Effect::Finish(Verdict::Locked { by, .. })) = effects.last() else { panic!("{effects:?}") };
+    assert_eq!(*by, [held("b", "o")]);
+}
+
+#[test]
 fn a_server_that_says_nothing_ends_it_too() {
     let mut story = Story::of(5, &[("a", 3), ("b", 3)], |_| {});
     let holder = RequestId { dc: DcId::new(0).expect("it is an id"), n: 1 };

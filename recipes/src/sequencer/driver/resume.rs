@@ -14,6 +14,11 @@ use crate::sequencer_state::{Event, LedgerView, Restored};
 
 impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
     pub(super) async fn on_block(&mut self, Block { height, outcomes }: Block) -> Result<(), SequencerError> {
+        let own = outcomes.iter().map(|it| &it.transaction).filter(|it| it.signer == *self.keys.me());
+        let decided = own.map(|transaction| transaction.nonce).max().unwrap_or_default();
+        if let Some(warning) = Warning::if_behind(self.machine.last_nonce(), decided) {
+            self.warn(warning);
+        }
         self.handle(Event::Block { height, outcomes });
         if self.state.is_view_wanted {
             self.ask_view().await?;

@@ -296,6 +296,21 @@ async fn a_view_that_is_behind_or_fails_is_read_again_with_the_next_block() {
     assert_eq!(bench.disk().viewed.len(), 3);
 }
 
+/// Its view of the ledger was late when it began with an empty database.
+#[tokio::test]
+async fn a_database_that_is_behind_the_ledger_is_told() {
+    let mut bench = Bench::new(1);
+    let outcome = |transaction| Outcome { transaction, result: Ok(()) };
+    let of_other = Transaction { signer: rank()[0].clone(), ..bench.transaction("other", 9) };
+    bench.block(1, vec![outcome(of_other)]).await;
+    assert_eq!(bench.warnings.try_recv().ok(), None, "of another node");
+    let own = [7, 8].map(|nonce| outcome(bench.transaction("lost", nonce)));
+    bench.block(2, own.to_vec()).await;
+    assert_eq!(bench.warnings.try_recv(), Ok(Warning::DatabaseBehind { known: 0, decided: 8 }));
+    bench.block(3, vec![outcome(bench.transaction("lost", 9))]).await;
+    assert_eq!(bench.warnings.try_recv(), Ok(Warning::DatabaseBehind { known: 8, decided: 9 }));
+}
+
 /// It ends and is submitted once more before its end is written.
 #[tokio::test]
 async fn an_intent_that_has_just_ended_does_not_begin_again() {

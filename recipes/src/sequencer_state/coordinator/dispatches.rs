@@ -25,7 +25,8 @@ struct Dispatch {
 }
 
 impl Dispatches {
-    /// Begins with what the database has, as far as the ledger has not decided it meanwhile.
+    /// Begins with what the database has, as far as the ledger has not decided it meanwhile. The ledger's
+    /// word on nonces comes first: the database may be lost, or an older copy.
     pub fn new(shared: &mut Shared, restored: &Restored) -> Dispatches {
         let mut dispatches = Dispatches { open: BTreeMap::new(), last_nonce: 0 };
         dispatches.take_up(shared, restored);
@@ -48,6 +49,11 @@ impl Dispatches {
             self.open.entry(dispatch.transaction.nonce).or_insert(dispatch);
         }
         self.forget_decided(shared);
+    }
+
+    /// Returns the highest nonce that this node has used, as far as it knows.
+    pub fn last_nonce(&self) -> u64 {
+        self.last_nonce
     }
 
     pub fn is_empty(&self) -> bool {
@@ -98,6 +104,9 @@ impl Dispatches {
     /// Forgets transactions that the ledger has decided.
     pub fn forget_decided(&mut self, shared: &mut Shared) {
         let decided = shared.chain.decided_nonce(shared.me());
+        if !shared.has(Bug::NoncesReused) {
+            self.last_nonce = self.last_nonce.max(decided);
+        }
         while let Some((nonce, _)) = self.open.first_key_value().filter(|(nonce, _)| **nonce <= decided) {
             let nonce = *nonce;
             self.open.remove(&nonce);
@@ -111,6 +120,13 @@ impl Dispatches {
             if transaction.hash == notice.hash && transaction.intent().sender == *from {
                 dispatch.notify_at = None;
             }
+        }
+    }
+
+    /// The ledger is told again after a pause, instead of when a transaction has been open for long.
+    pub fn on_not_submitted(&mut self, now: Duration, shared: &Shared, nonce: u64) {
+        if let Some(dispatch) = self.open.get_mut(&nonce) {
+            dispatch.submit_at = dispatch.submit_at.min(now + shared.options().retry);
         }
     }
 

@@ -120,6 +120,10 @@ impl Coordinator {
         }
     }
 
+    pub fn last_nonce(&self) -> u64 {
+        self.dispatches.last_nonce()
+    }
+
     fn has_work(&self) -> bool {
         !self.pool.is_empty() || self.assembling.is_some() || self.endorsing.len() + self.ready.len() > 0
     }
@@ -250,9 +254,20 @@ impl Coordinator {
                 (self.state, self.is_solo) = (State::Active, true);
             }
             State::Prepared { since } => {
+                let mut broken = BTreeSet::new();
                 let awaited = self.handed_over.len();
-                self.handed_over.retain(|it| waits_until(shared, it, since) > now);
+                self.handed_over.retain(|it| {
+                    let is_awaited = waits_until(shared, it, since) > now;
+                    if !is_awaited {
+                        broken.extend(it.transaction.assembly.outputs.iter().cloned());
+                    }
+                    is_awaited
+                });
                 let is_written = self.handed_over.len() == awaited;
+                if !broken.is_empty() {
+                    // Assemblies that rest on what is awaited no longer would revert.
+                    self.recheck(now, broken);
+                }
                 if self.handed_over.is_empty() {
                     self.state = State::Active;
                 }
@@ -387,6 +402,10 @@ impl Coordinator {
     /// Takes up transactions that only the database has.
     pub fn on_resumed(&mut self, shared: &mut Shared, restored: &Restored) {
         self.dispatches.take_up(shared, restored);
+    }
+
+    pub fn on_not_submitted(&mut self, now: Duration, shared: &Shared, nonce: u64) {
+        self.dispatches.on_not_submitted(now, shared, nonce);
     }
 
     pub fn on_ack(&mut self, from: &Node, notice: &Notice) {

@@ -6,7 +6,7 @@ use super::super::events::{Effect, Failure, NotAssembled};
 use super::super::shared::Shared;
 use super::super::words::{Assembled, Assembly, IntentId, Message, Node, Speculation};
 use super::Sender;
-use super::task::Task;
+use super::task::{Made, Task};
 
 /// The latest question of a delegate.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct Asked {
     round: u64,
     /// The one that the domain assembles.
     current: Option<IntentId>,
+    /// The height of this node when the domain began with it.
+    height: u64,
     rest: VecDeque<IntentId>,
     speculation: Speculation,
 }
@@ -29,7 +31,8 @@ impl Sender {
         intents: Vec<IntentId>,
         speculation: Speculation,
     ) {
-        self.asked = Some(Asked { to: to.clone(), round, current: None, rest: intents.into(), speculation });
+        let (to, rest) = (to.clone(), intents.into());
+        self.asked = Some(Asked { to, round, current: None, height: 0, rest, speculation });
         self.assemble_next(shared);
     }
 
@@ -48,7 +51,7 @@ impl Sender {
                     None => {
                         let (to, speculation) = (asked.to.clone(), asked.speculation.clone());
                         let (round, intent) = (asked.round, task.intent.clone());
-                        asked.current = Some(intent.id.clone());
+                        (asked.current, asked.height) = (Some(intent.id.clone()), shared.chain.height());
                         self.asked = Some(asked);
                         return shared.effect(Effect::Assemble { to, round, intent, speculation });
                     }
@@ -70,13 +73,15 @@ impl Sender {
     ) {
         let is_current =
             |it: &&mut Asked| (&it.to, it.round, it.current.as_ref()) == (to, round, Some(intent));
-        let is_next = self.asked.as_mut().filter(is_current).map(|it| it.current = None).is_some();
+        // One that is late began at an unknown height.
+        let began = self.asked.as_mut().filter(is_current).map(|it| (it.current = None, it.height).1);
+        let is_next = began.is_some();
         if !self.is_delegate(to) {
             return;
         }
         let task = self.task(intent).filter(|task| !task.is_dispatched());
         let answer = match task {
-            Some(task) => task.take_assembly(round, answer),
+            Some(task) => task.take_assembly(round, began.unwrap_or_default(), answer),
             // It was decided meanwhile. The delegate waits for an answer before those of the next ones.
             None => Assembled::NotYours,
         };
@@ -103,11 +108,16 @@ impl Asked {
 impl Task {
     /// Returns the assembly for a round, if there is one.
     fn assembly_of(&self, round: u64) -> Option<&Assembly> {
-        self.assembly.as_ref().filter(|(of, _)| *of == round).map(|(_, assembly)| assembly)
+        self.assembly.as_ref().filter(|made| made.round == round).map(|made| &made.assembly)
     }
 
     /// Takes the answer of the domain. The first assembly for a round stays: others may rest on it.
-    fn take_assembly(&mut self, round: u64, answer: Result<Assembly, NotAssembled>) -> Assembled {
+    fn take_assembly(
+        &mut self,
+        round: u64,
+        height: u64,
+        answer: Result<Assembly, NotAssembled>,
+    ) -> Assembled {
         if let Some(assembly) = self.assembly_of(round) {
             return Assembled::Done(assembly.clone());
         }
@@ -117,7 +127,7 @@ impl Task {
                     assembly.intent, self.intent.id,
                     "the domain assembles what it was asked for"
                 );
-                self.assembly = Some((round, assembly.clone()));
+                self.assembly = Some(Made { round, height, assembly: assembly.clone() });
                 Assembled::Done(assembly)
             }
             Err(NotAssembled::Parked) => Assembled::Parked,

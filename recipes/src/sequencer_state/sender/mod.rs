@@ -2,10 +2,12 @@
 //!
 //! All undecided intents are delegated to one node, in order, again whenever that changes or has forgotten
 //! some. [`delegation`] says to whom, and how long an answer is awaited; [`assembly`] how the delegate gets
-//! assemblies; [`task`] what one intent has behind it. Only the delegate of the moment is granted anything.
+//! assemblies; [`reverts`] whose failure a revert is; [`task`] what one intent has behind it. Only the
+//! delegate of the moment is granted anything.
 
 mod assembly;
 mod delegation;
+mod reverts;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +15,10 @@ use std::time::Duration;
 
 use self::assembly::Asked;
 use self::delegation::{Delegation, Waits};
+use self::reverts::Recent;
 use self::task::{Stage, Task};
 use super::bugs::Bug;
-use super::events::{
-    Effect, End, Failure, Grant, LedgerView, Outcome, Record, Restored, Revert, SubmitError,
-};
+use super::events::{Effect, End, Failure, Grant, LedgerView, Record, Restored, SubmitError};
 use super::options::SequencerOptions;
 use super::shared::Shared;
 use super::words::{AssemblyHash, Beat, Epoch, Intent, IntentId, Message, Node, Notice, Refusal, Rejection};
@@ -34,6 +35,7 @@ pub(super) struct Sender {
     overdue_at: Duration,
     /// Those that have failed too often, and some that have ended since.
     hopeless: BTreeSet<u64>,
+    recent: Recent,
 }
 
 impl Sender {
@@ -47,6 +49,7 @@ impl Sender {
             asked: None,
             overdue_at: Duration::MAX,
             hopeless: BTreeSet::new(),
+            recent: Recent::default(),
         };
         sender.take_up(Duration::ZERO, shared, restored, view);
         sender
@@ -290,6 +293,7 @@ impl Sender {
         let is_new = !task.grants.contains(&grant);
         if is_new {
             task.grants.push(grant.clone());
+            task.note_granted(hash);
         }
         let answer = Message::Granted { intent, epoch, hash };
         if shared.has(Bug::GrantAfterAnswer) {
@@ -325,37 +329,6 @@ impl Sender {
         shared.persist(written);
         after.into_iter().for_each(|answer| shared.send(from, answer));
         self.await_from(now, shared);
-    }
-
-    pub fn on_block(&mut self, shared: &mut Shared, outcomes: &[Outcome]) {
-        self.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
-        for Outcome { transaction, result } in outcomes {
-            let intent = transaction.intent().clone();
-            match (self.task(&intent), result) {
-                (None, _) => {}
-                (Some(_), Ok(())) => self.end(shared, &intent, End::Confirmed),
-                (Some(task), Err(revert)) => {
-                    let (signer, epoch) = (&transaction.signer, transaction.epoch);
-                    let is_other =
-                        |it: &Grant| it.to != *signer || it.epoch != epoch || it.hash != transaction.hash;
-                    task.grants.retain(is_other);
-                    task.given_back.retain(|(it, _)| is_other(it));
-                    let is_it = |by: &(Node, Epoch)| by.0 == *signer && by.1 == epoch;
-                    let is_last = match &task.stage {
-                        Stage::Dispatched { by, .. } => by.as_ref().is_none_or(is_it),
-                        Stage::Pending | Stage::Delegated { .. } => false,
-                    };
-                    if is_last && !shared.has(Bug::DispatchTrusted) {
-                        task.stage = Stage::Pending;
-                    }
-                    if let Some(failure) = failure_of(revert) {
-                        task.failures.count(failure);
-                        self.note_if_hopeless(shared, &intent);
-                    }
-                }
-            }
-        }
-        self.give_up_hopeless(shared);
     }
 
     fn note_if_hopeless(&mut self, shared: &Shared, intent: &IntentId) {
@@ -448,14 +421,5 @@ impl Sender {
         if let Some(delegation) = &mut self.delegation {
             delegation.waits = waits;
         }
-    }
-}
-
-/// Returns the failure of an intent that a revert is, if it is the intent's.
-fn failure_of(revert: &Revert) -> Option<Failure> {
-    match revert {
-        Revert::Spent => Some(Failure::Reverted("an input is spent".to_owned())),
-        Revert::Contract(why) => Some(Failure::Reverted(why.clone())),
-        Revert::DuplicateIntent | Revert::StaleEpoch => None,
     }
 }

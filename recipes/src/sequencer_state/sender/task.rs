@@ -22,15 +22,26 @@ pub(super) struct Task {
     pub intent: Intent,
     pub stage: Stage,
     /// The assembly for the delegate's latest round.
-    pub assembly: Option<(u64, Assembly)>,
+    pub assembly: Option<Made>,
     /// Permissions whose transactions may still be confirmed.
     pub grants: Vec<Grant>,
+    /// For each of these assemblies, the height of this node when the domain began with it.
+    pub known: Vec<(AssemblyHash, u64)>,
     pub failures: Failures,
     /// Grants that their coordinators have given back, each at a height: what they did with them before is
     /// decided there.
     pub given_back: Vec<(Grant, u64)>,
     /// The time at which the coordinators are asked to give the grants back, once it is hopeless.
     pub revoke_at: Duration,
+}
+
+/// An assembly that the domain has made.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub round: u64,
+    /// The height of this node when the domain began with it.
+    pub height: u64,
+    pub assembly: Assembly,
 }
 
 /// Failures of an intent since the start of this process.
@@ -67,6 +78,7 @@ impl Task {
             stage: Stage::Pending,
             assembly: None,
             grants: Vec::new(),
+            known: Vec::new(),
             failures: Failures::default(),
             given_back: Vec::new(),
             revoke_at: Duration::ZERO,
@@ -125,7 +137,7 @@ impl Task {
         if self.grants.iter().any(|it| it.to == *to && it.epoch == epoch && it.hash == hash) {
             return Ok(());
         }
-        if self.assembly.as_ref().is_none_or(|(_, assembly)| assembly.hash() != hash) {
+        if self.assembly.as_ref().is_none_or(|made| made.assembly.hash() != hash) {
             return Err(Refusal::OtherAssembly);
         }
         match self.grants.iter().any(|it| it.to != *to && it.epoch >= epoch) {

@@ -205,10 +205,15 @@ impl Checker {
         if before.is_some_and(|before| before != *end) {
             return Err(format!("{intent:?} ends twice"));
         }
-        if *end == End::Confirmed && !ledger.confirmed.contains(intent) {
-            return Err(format!("{intent:?} is not confirmed"));
+        match end {
+            End::Confirmed if !ledger.confirmed.contains(intent) => {
+                Err(format!("{intent:?} is not confirmed"))
+            }
+            End::Failed(why) if intent.name.starts_with("good") => {
+                Err(format!("{intent:?} has failed for a reason of others: {why}"))
+            }
+            End::Confirmed | End::Failed(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// The application reads the ends that its node had written, and not told, before it died.

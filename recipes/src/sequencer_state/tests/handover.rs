@@ -229,3 +229,51 @@ fn the_old_coordinator_hands_over_what_is_dispatched_and_the_new_one_waits_for_i
     assert_eq!(intents(&now), expected);
     assert!(now.iter().all(|it| it.epoch == Epoch(2) && it.signer == new), "{now:?}");
 }
+
+/// Returns the question for an assembly of the intent, if there is one among the effects: its round, and the
+/// states on which it may rest.
+fn question(effects: &VecDeque<Effect>, of: &IntentId) -> Option<(u64, BTreeSet<StateId>)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Send { message: Message::Assemble { intents, round, speculation }, .. } => {
+            intents.contains(of).then(|| (*round, speculation.created.clone()))
+        }
+        _ => None,
+    })
+}
+
+/// Its signer is gone for ever: assemblies that rest on its transaction would revert.
+#[test]
+fn nothing_rests_on_a_transaction_that_was_awaited_in_vain() {
+    let (contract, old, new) = contract();
+    let mut desk = Desk::new(&contract, &new);
+    for height in 1..=RANGE {
+        desk.block(height, &[]);
+    }
+    let other = names(4).into_iter().find(|it| *it != old && *it != new).expect("there are four");
+    let (lost, intent) = (assembly(&id(&old, 1)), id(&other, 3));
+    let message = Message::Delegate { height: RANGE, skipped: BTreeSet::new(), intents: vec![id(&other, 2)] };
+    desk.handle(Event::Message { from: other.clone(), message });
+    let (hash, signer) = (lost.hash(), old.clone());
+    let transaction = Transaction { assembly: lost, hash, epoch: Epoch(1), signer, nonce: 1 };
+    let dispatched = vec![HandedOver { transaction, waited: Duration::ZERO }];
+    let handover = Some(Handover { epoch: Epoch(1), dispatched, last: None });
+    desk.handle(Event::Lock(LockEvent::Granted { epoch: Epoch(2), handover }));
+    desk.settle();
+    let message =
+        Message::Delegate { height: RANGE, skipped: BTreeSet::new(), intents: vec![intent.clone()] };
+    desk.handle(Event::Message { from: other.clone(), message });
+    let (round, created) = question(&desk.todo, &intent).expect("it is asked for");
+    assert!(created.contains(&made(&id(&old, 1))), "it may rest on what was handed over: {created:?}");
+    let (inputs, outputs) = (vec![made(&id(&old, 1))], vec![made(&intent)]);
+    let rests = Assembly { intent: intent.clone(), inputs, outputs, payload: Bytes::new() };
+    let answer = Assembled::Done(rests);
+    let assembled = Message::Assembled { intent: intent.clone(), round, answer };
+    desk.handle(Event::Message { from: other, message: assembled });
+    desk.todo.retain(|it| !matches!(it, Effect::Send { message: Message::Assemble { .. }, .. }));
+    desk.settle();
+    desk.machine.handle(NOW + SequencerOptions::default().flush_timeout, Event::Time);
+    desk.todo.extend(std::iter::from_fn(|| desk.machine.poll_effect()));
+    assert_eq!(desk.machine.phase(), Phase::Active);
+    let (_, created) = question(&desk.todo, &intent).expect("it is asked for again");
+    assert!(!created.contains(&made(&id(&old, 1))), "{created:?}");
+}

@@ -10,6 +10,7 @@ mod lock;
 mod mutations;
 mod plan;
 mod resume;
+mod reverts;
 mod revoke;
 mod seeds;
 mod stories;

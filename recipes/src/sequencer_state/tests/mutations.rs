@@ -25,12 +25,12 @@ const ORDER: [Case; 4] = [
 ];
 const GRANTS: [Case; 3] = [
     (Bug::GrantToFormer, |_| trouble(), 0, "it delegates to"),
-    (Bug::GrantToLowerEpoch, impatient, 73, "does not fence"),
-    (Bug::GivenUpTooSoon, impatient, 73, "may still be used"),
+    (Bug::GrantToLowerEpoch, impatient, 4, "does not fence"),
+    (Bug::GivenUpTooSoon, impatient, 23, "may still be used"),
 ];
 const PERMISSIONS: [Case; 2] = [
-    (Bug::GrantsNotRevoked, stubborn, 9, "waits too long"),
-    (Bug::RevokedThoughUsed, impatient, 87, "back, and has"),
+    (Bug::GrantsNotRevoked, stubborn, 1, "waits too long"),
+    (Bug::RevokedThoughUsed, impatient, 41, "back, and has"),
 ];
 const HANDOVERS: [Case; 3] = [
     (Bug::HandoverIgnored, |_| trouble(), 0, "before the ledger has decided"),
@@ -46,7 +46,8 @@ const LEFT_ALONE: [Case; 2] = [
     (Bug::DispatchTrusted, |_| trouble(), 56, "waits too long"),
     (Bug::SilenceIgnored, |_| widowed(), 0, "waits for ever"),
 ];
-const IN_VAIN: [Case; 4] = [
+const IN_VAIN: [Case; 5] = [
+    (Bug::SpentIsOwn, stubborn, 0, "for a reason of others"),
     (Bug::DeniedKept, |_| denying(), 0, "reverts"),
     (Bug::GapTaken, |_| lossy(), 4, "reverts"),
     (Bug::SpentNotTold, |_| calm(), 0, "reverts"),

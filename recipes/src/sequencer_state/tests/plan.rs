@@ -235,7 +235,7 @@ pub fn stubborn(seed: u64) -> Plan {
 
 /// As [`impatient`], and a node may die for ever: not every seed comes to its end.
 pub fn abandoned(seed: u64) -> Plan {
-    Plan { dies: solo(seed).dies, ..impatient(seed) }
+    Plan { dies: solo(seed).dies, refused: 0, ..impatient(seed) }
 }
 
 /// As [`solo`], and an intent is given up with its first failure. No node dies for ever: nothing fences its
@@ -244,5 +244,5 @@ pub fn impatient(seed: u64) -> Plan {
     let plan = solo(seed);
     let dies = plan.dies.filter(|(_, _, for_ever)| !for_ever);
     let options = SequencerOptions { max_failures: 1, ..plan.options };
-    Plan { options, dies, unsubmitted: 60, losses: 6, states: 2, ..plan }
+    Plan { options, dies, unsubmitted: 60, losses: 6, states: 2, refused: 30, ..plan }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::events::{Effect, End, Event, Grant, LedgerView, Record, Restored};
+use super::super::events::{Effect, End, Event, Grant, LedgerView, LockEvent, Outcome, Record, Restored};
 use super::super::machine::Machine;
 use super::super::options::SequencerOptions;
 use super::super::placement::{Committee, Placement};
@@ -89,4 +89,62 @@ fn a_view_of_another_height_takes_nothing_up() {
         let (machine, effects) = resume(restored, LedgerView { height, ..LedgerView::default() });
         assert_eq!((machine.undecided().len(), effects), (0, Vec::new()), "height {height}");
     }
+}
+
+/// Returns a node that is alone in its committee and has dispatched an intent, and the nonce of that.
+fn alone(restored: &Restored, view: &LedgerView, block: Option<Transaction>) -> (Machine, u64) {
+    let (now, me) = (Duration::from_secs(1), me());
+    let committee = Committee::new(vec![me.clone()], &me).expect("it is there");
+    let options = SequencerOptions::default();
+    let config = Config { me: me.clone(), contract: Contract::new("c"), committee, options, bug: None };
+    let mut machine = Machine::new(config, restored, view).expect("it can take part");
+    if let Some(transaction) = block {
+        let outcomes = vec![Outcome { transaction, result: Ok(()) }];
+        machine.handle(now, Event::Block { height: view.height + 1, outcomes });
+    }
+    machine.handle(now, Event::Submit(intent("new")));
+    machine.handle(now, Event::Lock(LockEvent::Granted { epoch: EPOCH, handover: None }));
+    while let Some(effect) = machine.poll_effect() {
+        match effect {
+            Effect::Assemble { to, round, intent, .. } => {
+                let answer = Ok(transaction(&intent.id.name, 0).assembly);
+                machine.handle(now, Event::Assembled { to, round, intent: intent.id, answer });
+            }
+            Effect::Endorse { to, round, assembly } => {
+                machine.handle(now, Event::Endorsed { to, round, intent: assembly.intent, answer: Ok(()) });
+            }
+            Effect::SubmitToLedger(transaction) => return (machine, transaction.nonce),
+            _ => {}
+        }
+    }
+    panic!("it dispatches nothing");
+}
+
+fn nonce_used(restored: &Restored, view: &LedgerView, block: Option<Transaction>) -> u64 {
+    alone(restored, view, block).1
+}
+
+/// Not after the time for which one is open that the ledger has taken.
+#[test]
+fn a_transaction_that_the_ledger_did_not_take_is_submitted_again_after_the_pause() {
+    let (mut machine, nonce) = alone(&Restored::default(), &LedgerView::default(), None);
+    while machine.poll_effect().is_some() {}
+    let now = Duration::from_secs(1);
+    machine.handle(now, Event::NotSubmitted { nonce });
+    machine.handle(now + SequencerOptions::default().retry, Event::Time);
+    let again = |it: Effect| matches!(it, Effect::SubmitToLedger(it) if it.nonce == nonce);
+    assert!(std::iter::from_fn(|| machine.poll_effect()).any(again));
+}
+
+/// Each of these would cost `flush_timeout`: the ledger has decided it as something else.
+#[test]
+fn nonces_that_the_ledger_has_decided_are_not_used_again_although_the_database_is_lost_or_old() {
+    let decided = |nonce| LedgerView { decided_nonces: [(me(), nonce)].into(), ..LedgerView::default() };
+    assert_eq!(nonce_used(&Restored::default(), &LedgerView::default(), None), 1);
+    assert_eq!(nonce_used(&Restored::default(), &decided(60), None), 61);
+    let old = Restored { last_nonce: 40, ..Restored::default() };
+    assert_eq!(nonce_used(&old, &decided(60), None), 61);
+    assert_eq!(nonce_used(&Restored { last_nonce: 70, ..old }, &decided(60), None), 71);
+    // The view of the start was late.
+    assert_eq!(nonce_used(&Restored::default(), &decided(60), Some(transaction("lost", 64))), 65);
 }

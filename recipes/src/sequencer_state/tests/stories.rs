@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::events::{End, Failure};
 use super::super::options::{SequencerOptions, Solo};
-use super::super::words::{Epoch, Node};
+use super::super::words::{Epoch, IntentId, Node};
 use super::plan::{Plan, calm, steady};
 use super::world::{LEASE, World};
 
@@ -47,6 +47,19 @@ fn an_intent_that_the_ledger_always_reverts_is_given_up() {
     assert!(failed > 3, "{failed} of 40");
     let reverts: u64 = world.ledger.reverts.values().sum();
     assert!(reverts >= failed * 3, "{reverts} reverts: three for each");
+}
+
+/// The contract has one state, so each transaction rests on the one before.
+#[test]
+fn an_intent_that_the_ledger_always_reverts_takes_none_behind_it_with_it() {
+    for seed in 0..10 {
+        let plan = Plan { refused: 10, states: 1, submit_within: 2_000, is_calm: false, ..calm() };
+        let world = run(seed, plan);
+        let is_confirmed =
+            |(intent, end): (&IntentId, &End)| (*end == End::Confirmed) == intent.name.starts_with("good");
+        assert!(world.checker.ends.iter().all(is_confirmed), "seed {seed}: {:?}", world.checker.ends);
+        assert!(world.ledger.reverts.contains_key("spent"), "seed {seed}: some rested on one that reverts");
+    }
 }
 
 #[test]
