@@ -157,7 +157,6 @@ hunts! {
     bo_a_member_leaves_in_grace: LeavesInGrace, TimedEvictions, 20 s, seeds 22200000000455..22200000000456, as ConflictingHolders | HoldLost;
     cd_a_member_leaves_that_is_to_stay: LeavesAfterCancel, Staying, 20 s, seeds 12..13, as Panic;
     bq_registers_name_an_earlier_member: RowsNotForgotten, Returns, 20 s, seeds 24600000000006..24600000000007, as Panic | Forgotten;
-    bx_a_state_is_taken_without_need: StateUnneeded, Returns, 20 s, seeds 68000000002844..68000000002845, as Contract;
     ca_a_witness_promises_from_memory: WitnessPromiseNotOnDisk, Witnesses, 20 s, seeds 1..2, as LeftBeforeDurable;
     cb_a_member_promises_for_a_witness: PromisesForWitness, Witnesses, 20 s, seeds 17..18, as LeftBeforeDurable;
     cc_a_silence_of_a_witness_is_not_on_disk: SilenceNotOnDisk, Witnesses, 20 s, seeds 0..1, as LeftBeforeDurable;
@@ -171,7 +170,6 @@ hunts! {
     cl_a_version_is_used_that_not_all_speak: VersionTooEarly, Upgrades, 20 s, seeds 0..1, as Contract;
     ck_a_member_is_admitted_before_all_have_given: RuleUnseen, Rules, 20 s, seeds 17958879010012..17958879010013, as NotAnswered;
     df_compacted_epochs_are_passed_over: ServesWithoutCompacted, Compacted, 20 s, seeds 20058..20059, as Panic;
-    dg_the_part_of_one_that_has_ended_is_a_fault: EndedPartUnknown, Compacted, 20 s, seeds 20007..20008, as Violation;
     dh_a_state_is_taken_after_the_end: StateAfterEnd, Compacted, 20 s, seeds 17960332720004..17960332720005, as Violation;
     di_all_that_was_held_back_is_applied_at_once: HeldBackAtOnce, Compacted, 20 s, seeds 17960332720096..17960332720097, as TooMuchWork;
     de_an_epoch_awaits_its_own_entry: EpochAwaitsItsEntry, RuledDisks, 20 s, seeds 49..50, as NotAnswered;

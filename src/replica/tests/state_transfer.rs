@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::cluster::{Cluster, dc, founding, name};
 use super::store_cluster::{add, counted, key, put, step, written};
+use crate::base::bugs::Bug;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::membership::{Command, Config, Index, Lineage, Proposal};
@@ -48,8 +49,8 @@ impl Cluster {
     }
 
     /// dc2 was given up and has all of dc0's state except the last piece, which is in flight.
-    fn with_a_late_state() -> Cluster {
-        let mut c = Cluster::with_log(3, (0, 0), LOG);
+    fn with_a_late_state(bug: Option<Bug>) -> Cluster {
+        let mut c = Cluster::with_log_and_bug(3, LOG, bug);
         c.isolate(2);
         c.count_up(0, 1, "n", 200);
         c.late = |message| matches!(message, Message::State(piece) if piece.last);
@@ -99,7 +100,7 @@ fn a_member_that_was_gone_for_long_takes_over_the_state_and_keeps_its_own_commit
 
 #[test]
 fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
-    let mut c = Cluster::with_a_late_state();
+    let mut c = Cluster::with_a_late_state(None);
     c.count_up(0, 300, "n", 80);
     assert!(c.log_entries(0) >= 80, "{} entries are kept for it", c.log_entries(0));
     c.late = |_| false;
@@ -112,7 +113,7 @@ fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
 
 #[test]
 fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
-    let mut c = Cluster::with_a_late_state();
+    let mut c = Cluster::with_a_late_state(None);
     // More entries than are kept for any member; all of them are committed.
     c.count_up(0, 300, "n", 600);
     assert!(c.log_entries(0) < 200, "{} entries are kept for it", c.log_entries(0));
@@ -125,7 +126,7 @@ fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
 
 #[test]
 fn what_waited_for_a_state_is_applied_with_it() {
-    let mut c = Cluster::with_a_late_state();
+    let mut c = Cluster::with_a_late_state(None);
     c.count_up(0, 300, "n", 1);
     let next = c.inspect(0).checkpoint().log.last().expect("it was made just now").clone();
     c.link(1, 2);
@@ -312,10 +313,10 @@ fn an_open_transaction_of_the_taker_ends_and_says_why() {
     c.assert_converged();
 }
 
-/// Another member has kept the entries and sends them first.
-#[test]
-fn a_state_that_is_not_needed_any_more_ends_no_transaction() {
-    let mut c = Cluster::with_a_late_state();
+/// Another member has kept the entries and sends them first. Returns true if an open transaction ends because
+/// of the state that comes then.
+fn ends_transactions_for_a_late_state(bug: Option<Bug>) -> bool {
+    let mut c = Cluster::with_a_late_state(bug);
     let open = c.begin(2, 2, None, step(vec![add("n", 1)], &["n"], Then::Continue));
     c.stepped(2, open);
     let records = c.nodes[0].records.clone();
@@ -326,13 +327,23 @@ fn a_state_that_is_not_needed_any_more_ends_no_transaction() {
     }
     c.late = |_| false;
     c.pass(5_000);
-    assert_eq!(c.state_transfers_received(2), 0);
     let next = c.next_step(2, 2, step(vec![], &[], Then::Commit));
     c.run();
+    if c.state_transfers_received(2) > 0 {
+        assert_eq!(c.txn_refused(2, next), TxnRefusal::StateReplaced(2));
+        return true;
+    }
     c.committed(2, next);
     c.link(1, 2);
     c.assert_converged();
     assert_eq!(c.reads(1, "n"), counted(201));
+    false
+}
+
+#[test]
+fn a_state_that_is_not_needed_any_more_ends_no_transaction() {
+    assert!(!ends_transactions_for_a_late_state(None));
+    assert!(ends_transactions_for_a_late_state(Some(Bug::StateUnneeded)));
 }
 
 #[test]
