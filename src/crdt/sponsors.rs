@@ -102,8 +102,8 @@ impl Sponsors {
         self.compute_defaults();
     }
 
-    /// The sponsor ends, and has not split the part off, or has not said that nothing goes along any more: the
-    /// part is its own.
+    /// The sponsor ends, and has not split the part off, or has not said that nothing goes along any more:
+    /// the part is its own.
     pub fn orphan(&mut self, part: DcId) {
         self.rows.retain(|row| row.part != part);
         self.compute_defaults();

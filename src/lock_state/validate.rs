@@ -79,7 +79,7 @@ fn validate_split(sponsors: &Sponsors, dc: DcId, part: DcId) -> Result<(), Entry
     }
 }
 
-/// Checks that this part is not settled, and that its sponsor splits it off before it has named it everywhere.
+/// Checks that this part is not settled, and that its sponsor splits it off before it has named it.
 fn validate_done(sponsors: &Sponsors, dc: DcId, part: DcId) -> Result<(), EntryFault> {
     match sponsors.get(part) {
         Some(row) if row.split || row.sponsor != dc => Ok(()),

@@ -113,7 +113,8 @@ impl Members {
         let remain = self.entered.staying().difference(evicted);
         let has_all = |dc| slots.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
-        let settled = evicted.union(end.joining).union(self.orphans(applied, bugs));
+        let settled =
+            evicted.union(end.joining).union(self.joins.orphans(&self.pending, slots, applied, bugs));
         !evicted.contains(self.decided.me())
             && (end.members.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
             && evicted.iter().all(|dc| has_all(dc) || self.entered.epoch_of(dc) >= entered)

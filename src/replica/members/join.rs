@@ -14,14 +14,14 @@
 //! version 7 the order was `Split`, `Done` of every older member, `Settled`.
 
 use super::entered::Entered;
-use super::pending::{Admitted, Kind};
+use super::pending::{Admitted, Kind, Pending};
 use super::{JoinState, Members};
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::wire::SETTLES_FIRST_VERSION;
 use crate::causal_log::Op;
 use crate::crdt::{Sponsored, Sponsors, VersionVector};
 use crate::lock_state::Naming;
-use crate::membership::{Command, Epoch, Proposal};
+use crate::membership::{Command, Epoch, Proposal, Slots};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
@@ -134,11 +134,31 @@ impl Joins {
         }
     }
 
-    /// Returns the parts whose sponsors are over, and about which the others have said that they are done.
-    /// `over`: members whose end is decided and whose entries up to it are applied.
-    pub(super) fn orphans(&self, over: DcSet) -> DcSet {
+    /// Returns the parts that their sponsors, whose ends are decided, can split off no more: all that these
+    /// have done is applied, and all others have said that they are done.
+    pub(super) fn orphans(
+        &self,
+        pending: &Pending,
+        slots: &Slots,
+        applied: &VersionVector,
+        bugs: Bugs,
+    ) -> DcSet {
+        let has_all =
+            |dc: &DcId| slots.last_past(*dc).is_none_or(|past| past.is_reached_by(applied.get(*dc)));
+        let over: DcSet = pending.evicted().iter().filter(has_all).collect();
         let is_orphan = |join: &&Join| over.contains(join.admitted.sponsor) && join.are_others_done(over);
-        self.rows.iter().filter(is_orphan).map(Join::part).collect()
+        let orphans = self.rows.iter().filter(is_orphan).map(Join::part);
+        if bugs.has(Bug::OrphansAwaited) { DcSet::EMPTY } else { orphans.collect() }
+    }
+
+    /// Returns the parts that are settled by entering the next epoch, if that is an eviction: their sponsors
+    /// have not split them off, and end with it or after it. The same in every member: none enters it before
+    /// it has all that the sponsor has done, and no part that was settled when it was decided goes along.
+    fn settled_by_next(&self, pending: &Pending) -> DcSet {
+        match pending.next().map(|change| change.kind) {
+            Some(Kind::Evicts(end)) => self.parts().difference(pending.evicted()).difference(end.joining),
+            _ => DcSet::EMPTY,
+        }
     }
 
     /// Forgets parts that are settled without a split.
@@ -191,27 +211,6 @@ impl From<&JoinState> for Join {
 }
 
 impl Members {
-    /// Returns the parts that their sponsors, which are to end, can split off no more.
-    pub(super) fn orphans(&self, applied: &VersionVector, bugs: Bugs) -> DcSet {
-        let slots = self.decided.config().slots();
-        let has_all =
-            |dc: &DcId| slots.last_past(*dc).is_none_or(|past| past.is_reached_by(applied.get(*dc)));
-        match bugs.has(Bug::OrphansAwaited) {
-            true => DcSet::EMPTY,
-            false => self.joins.orphans(self.pending.evicted().iter().filter(has_all).collect()),
-        }
-    }
-
-    /// Returns the parts that are settled by entering the next epoch, if that is an eviction: their sponsors
-    /// have not split them off, and end with it or after it. The same in every member: none enters it before
-    /// it has all that the sponsor has done, and no part that was settled when it was decided goes along then.
-    fn settled_by_next(&self) -> DcSet {
-        let Some(Kind::Evicts(end)) = self.pending.next().map(|change| change.kind) else {
-            return DcSet::EMPTY;
-        };
-        self.joins.parts().difference(self.pending.evicted()).difference(end.joining)
-    }
-
     /// Returns true if the own log does not say that this member has entered its epoch: it came with a state,
     /// or a crash took that entry back.
     pub(super) fn owes_announcement(&self) -> bool {
@@ -311,8 +310,10 @@ impl Writer<'_> {
 
     /// Settles the parts that their sponsors can split off no more, if the next epoch is an eviction.
     pub(super) fn settle_orphans(&mut self) {
-        let orphans = self.members.settled_by_next();
-        let expected = self.members.orphans(self.log.applied(), self.config.bugs);
+        let Members { decided, joins, pending, .. } = &*self.members;
+        let orphans = joins.settled_by_next(pending);
+        let slots = decided.config().slots();
+        let expected = joins.orphans(pending, slots, self.log.applied(), self.config.bugs);
         assert!(
             expected.is_superset(orphans),
             "{orphans:?} have sponsors that go on, or parts that go along"
@@ -336,8 +337,8 @@ impl Writer<'_> {
 }
 
 impl Decisions<'_> {
-    /// A new member proposes that it is settled as soon as it has on disk that all are done but its sponsor. A
-    /// proposal may be lost, so it is repeated with each heartbeat.
+    /// A new member proposes that it is settled as soon as it has on disk that all are done but its sponsor.
+    /// A proposal may be lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
         let Some(generation) = self.members.decided.unsettled_generation() else { return };

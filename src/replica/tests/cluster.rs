@@ -145,17 +145,13 @@ impl Cluster {
         Cluster::build(size, hold_ms, max_log, (BTreeMap::new(), None))
     }
 
-    /// The same with a deliberate bug of all.
-    pub fn with_log_and_bug(size: u8, max_log: usize, bug: Option<Bug>) -> Cluster {
-        Cluster::build(size, (0, 0), max_log, (BTreeMap::new(), bug))
-    }
-
     /// The same with datacenters that speak an older version, and a deliberate bug of all.
     pub fn with_old(size: u8, old: BTreeMap<u8, u16>, bug: Option<Bug>) -> Cluster {
         Cluster::build(size, (0, 0), 256 << 20, (old, bug))
     }
 
-    fn build(
+    /// All of this.
+    pub fn build(
         size: u8,
         (min_keep_ms, max_keep_ms): (u64, u64),
         max_log: usize,

@@ -50,7 +50,7 @@ impl Cluster {
 
     /// dc2 was given up and has all of dc0's state except the last piece, which is in flight.
     fn with_a_late_state(bug: Option<Bug>) -> Cluster {
-        let mut c = Cluster::with_log_and_bug(3, LOG, bug);
+        let mut c = Cluster::build(3, (0, 0), LOG, (Default::default(), bug));
         c.isolate(2);
         c.count_up(0, 1, "n", 200);
         c.late = |message| matches!(message, Message::State(piece) if piece.last);

@@ -11,8 +11,8 @@ use crate::replica::call::Phase;
 use crate::replica::call::store::AtLeast;
 use geolock_api::names::Position;
 
-/// dc0 has restarted, and a client may still reclaim a lock. A server joins as dc2, with dc0 as its sponsor, and
-/// is settled.
+/// dc0 has restarted, and a client may still reclaim a lock. A server joins as dc2, with dc0 as its sponsor,
+/// and is settled.
 pub(super) fn joins_in_grace(bug: Option<Bug>) -> Story {
     let mut s = Story::new(3, bug);
     s.evict_dc2();
