@@ -26,9 +26,9 @@ use geolock_recipes::{Elected, Election, HeldError, HeldOptions, Leader};
 /// address of the leader, for example.
 ///
 /// The command finds its fencing token in GEOLOCK_TOKEN: a number that increases from leader to leader. If
-/// the lead is lost, the command is ended before another machine can lead. That is not possible if geolock
-/// itself is killed (SIGKILL) or stopped, so let the resources that the command changes refuse numbers below
-/// the highest they have seen.
+/// the lead is lost, the command is ended before another machine can lead, also if geolock itself is killed.
+/// That is not possible while geolock is stopped, or if its guard is killed, too, so let the resources that
+/// the command changes refuse numbers below the highest they have seen.
 ///
 /// With --observe, this prints the present leader and every change, one per line, until it is ended.
 #[derive(clap::Args, Clone, Debug)]

@@ -36,8 +36,9 @@ use geolock_recipes::{Semaphore, SemaphoreError};
 /// Waits until all of the named locks are held, runs the command, and releases the locks when it has ended.
 /// The command finds the fencing token in GEOLOCK_TOKEN: a number that increases from holder to holder. If
 /// the locks are lost, the command is ended before another client can have them (at once if an operator
-/// releases them by force, or if the lease is over already). That is not possible if geolock itself is killed
-/// (SIGKILL) or stopped, so let the protected resource refuse tokens below the highest it has seen.
+/// releases them by force, or if the lease is over already), also if geolock itself is killed. That is not
+/// possible while geolock is stopped, or if its guard is killed, too, so let the protected resource refuse
+/// tokens below the highest it has seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not acquired in time, 74: lost while the \

@@ -52,6 +52,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::server::config::ServerArgs;
 use failure::Code;
 pub use failure::Failure;
+pub use job::run_as_guard;
 
 /// The version, and the commit that it was built from if that is known.
 const VERSION: &str = env!("GEOLOCK_VERSION");

@@ -165,7 +165,7 @@ hunts! {
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 29..30, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     dj_a_part_is_split_off_before_its_member_is_settled: SplitsUnsettled, Growth, 20 s, seeds 0..1, as SplitEarly;
     bz_a_rule_counts_before_parts_are_given: RuleAtOnce, Rules, 20 s, seeds 0..1, as TwoOwners | ConflictingHolders | Violation | Panic | Diverged | SnapshotOrder;
-    ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 22..23, as ConflictingHolders | Panic | TwoOwners;
+    ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 0..1, as ConflictingHolders | Panic | TwoOwners;
     cb_the_home_of_a_moved_part_is_judged_here: RuleJudgedHere, Rules, 20 s, seeds 9..10, as Diverged | Violation | TwoOwners | NoOwner | Panic | NotAnswered;
     cl_a_version_is_used_that_not_all_speak: VersionTooEarly, Upgrades, 20 s, seeds 0..1, as Contract;
     ck_a_member_is_admitted_before_all_have_given: RuleUnseen, Rules, 20 s, seeds 17958879010012..17958879010013, as NotAnswered;

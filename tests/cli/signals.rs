@@ -41,6 +41,28 @@ fn no_signal_ends_the_runner_while_its_command_runs() {
     }
 }
 
+/// Also what the command has started.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_runner_that_is_killed_leaves_nothing_of_its_command_behind() {
+    let cluster = servers(1).listening();
+    let command = "echo $$; sleep 1000 & echo $!; wait";
+    let mut holder = holding(&cluster, &["--ttl", "2s"], command);
+    let processes = [holder.line(""), holder.line("")];
+    assert!(processes.iter().all(|process| is_running(process)), "{processes:?}");
+    holder.signal(Signal::KILL);
+    assert_eq!(holder.wait(), -Signal::KILL.as_raw());
+    assert_eq!(run(&mut cluster.command(0, ["lock", "--wait", "20s", "x", "--", "true"])).code, 0);
+    assert!(!processes.iter().any(|process| is_running(process)), "{processes:?}");
+}
+
+/// Returns true unless the process is gone, or has ended and is still to be reaped.
+#[cfg(target_os = "linux")]
+fn is_running(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_that_is_ignored_stays_ignored() {

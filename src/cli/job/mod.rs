@@ -18,10 +18,13 @@
 //! - **The end.** When the command has ended, the rest of its group gets `SIGTERM`, then `SIGKILL`; only then
 //!   are the locks released. A process that must outlive the locks has to leave the group (`setsid`).
 //!
-//! One case remains: when geolock itself gets `SIGKILL`, or a signal that tells of a fault in it (`SIGSEGV`,
-//! `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP`), the command continues, and the locks are free when the lease
-//! ends. Against that, let the protected resource check the fencing token.
+//! - **A guard** ([`guard`]), a process of its own, kills the group when geolock is gone all the same: it got
+//!   `SIGKILL`, or a signal that tells of a fault in it (`SIGSEGV`, `SIGBUS`).
+//!
+//! That leaves three cases: both are killed at once, geolock is stopped while its lease ends, or the machine
+//! hangs. Against them, let the protected resource check the fencing token.
 
+mod guard;
 mod signals;
 mod terminal;
 
@@ -37,6 +40,8 @@ use rustix::process::{
 };
 use tokio::time::{Instant, sleep_until};
 
+use guard::Guard;
+pub use guard::run_as_guard;
 pub use signals::Signals;
 use terminal::Terminal;
 
@@ -69,6 +74,8 @@ pub enum Event {
 /// A running command and its process group.
 pub struct Job {
     leader: Pid,
+    /// Until the group is empty.
+    guard: Option<Guard>,
     signals: Signals,
     terminal: Option<Terminal>,
     /// A `SIGTSTP` that geolock sent to its own group has yet to arrive here.
@@ -84,15 +91,21 @@ impl Job {
     /// Starts the command in a group of its own.
     pub fn start(command: &mut Command, signals: Signals) -> io::Result<Job> {
         adopt_orphans();
+        let mut guard = Guard::start()?;
         let child = command.process_group(0).spawn()?;
         let leader = Pid::from_child(&child);
+        if let Err(error) = guard.watch(leader) {
+            // Nothing runs unguarded.
+            let _ = kill_process_group(leader, Signal::KILL);
+            return Err(io::Error::other(format!("its guard does not run: {error}")));
+        }
         let mut terminal = Terminal::open();
         if Terminal::is_all_ours()
             && let Some(terminal) = &mut terminal
         {
             terminal.lend(leader);
         }
-        let job = Job { leader, signals, terminal, own_tstp: false };
+        let job = Job { leader, guard: Some(guard), signals, terminal, own_tstp: false };
         // It may have been stopped for touching the terminal before it had it.
         job.tell_group(Signal::CONT);
         Ok(job)
@@ -188,6 +201,7 @@ impl Job {
             // The outcome of the command does not matter any more, but it has to be reaped.
             let _ = self.look();
             if test_kill_process_group(self.leader) == Err(Errno::SRCH) {
+                self.guard.take().into_iter().for_each(Guard::dismiss);
                 return true;
             }
             if Instant::now() >= deadline {
