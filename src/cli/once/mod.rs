@@ -35,9 +35,9 @@ pub use section::{Command, Shared};
 /// alone is never enough.
 ///
 /// The command finds the number of its run in GEOLOCK_TOKEN: it increases from run to run. If the lock is
-/// lost, the command is ended before another machine can run it, also if geolock itself is killed. That is not
-/// possible while geolock is stopped, or if its guard is killed, too, so let the resources that the command
-/// changes refuse numbers below the highest they have seen.
+/// lost, the command is ended before another machine can run it, also if geolock itself is killed. That is
+/// not possible while geolock is stopped, or if its guard is killed, too, so let the resources that the
+/// command changes refuse numbers below the highest they have seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: it is done, by any machine (with --tell: 10 if another machine did it, 11 if nothing was to be done), \
