@@ -346,7 +346,7 @@ impl Locks for LocksService {
         let (members, authorizer, message) = self.enter_for_members(authorize::EVICT_MEMBERS, request)?;
         let lost = members::lost(&message)?;
         if message.check_only {
-            let (max_lease_ttl, lost) = members.check_eviction(&lost).map_err(BorderError::from)?;
+            let (max_lease_ttl, lost) = members.check_eviction(&lost).await.map_err(BorderError::from)?;
             return Ok(Response::new(members::checked(max_lease_ttl, &lost)));
         }
         let dcs: Vec<_> = lost.iter().map(|lost| lost.dc).collect();

@@ -133,6 +133,7 @@ fn proposed(checked: Result<Proposal, Refused>, last: Option<String>) -> (JoinAn
             | Refused::NoMajority { .. }
             | Refused::EvictionUnderWay { .. }
             | Refused::MemberLeaves { .. }
+            | Refused::MemberJoins { .. }
             | Refused::SlotNotFree { .. }),
         ) => (JoinAnswer::Wait(refused.to_string()), None),
         Err(refused) => (JoinAnswer::Refused(refused.to_string()), None),

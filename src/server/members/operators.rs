@@ -12,8 +12,8 @@ use crate::base::time::Timestamp;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Generation, MemberName, Phase, Policy, Prefix, PrefixRule,
-    Refused, Vouch,
+    Attempt, Command, Config, Evictee, Eviction, Facts, Generation, MemberName, Phase, Policy, Prefix,
+    PrefixRule, Proposal, Refused, Vouch,
 };
 use geolock_api::names::{DcId, DcSet};
 
@@ -21,7 +21,8 @@ use geolock_api::names::{DcId, DcSet};
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// How long a command waits until all members have entered the last change: usually a round trip.
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
-/// How long a command waits until a majority is heard: this server, or others, may just have started.
+/// How long a command waits until a majority is heard, because this server, or others, may just have started;
+/// and until one that is to be evicted is heard no more: it may just have been lost.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// How long a server that stops waits until another one leads the control group.
 const HAND_OVER: Duration = Duration::from_secs(2);
@@ -212,19 +213,19 @@ impl MembersApi {
     }
 
     /// Checks that these members can be evicted now. Returns how long the leases of their clients may still
-    /// last, and the last heartbeat of each, for the eviction.
-    pub fn check_eviction(&self, lost: &[Lost]) -> Result<(Duration, Vec<Lost>), ProposalError> {
+    /// last, and the last heartbeat of each, for the eviction. Waits for a moment until they are heard no more.
+    pub async fn check_eviction(&self, lost: &[Lost]) -> Result<(Duration, Vec<Lost>), ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let config = control.state().0;
         if lost.iter().all(|lost| config.slots().has_ended(lost.dc)) {
             return Ok((Duration::ZERO, Vec::new()));
         }
-        let view = self.view.borrow();
-        let facts = view.facts(self.me, &config);
-        config.check_proposal(&facts, begin(&config, lost)?)?;
+        let mut view = self.view.clone();
+        let (_, facts) =
+            self.checked(&control, &mut view, Instant::now(), |config| begin(config, lost)).await?;
         let last_heard = |dc| facts.last_clocks.get(&dc).copied().unwrap_or(NEVER);
         let heard = lost.iter().map(|lost| Lost { dc: lost.dc, last_heard: last_heard(lost.dc) });
-        Ok((view.longest_lease(lost.iter().map(|lost| lost.dc)), heard.collect()))
+        Ok((view.borrow().longest_lease(lost.iter().map(|lost| lost.dc)), heard.collect()))
     }
 
     /// Begins to evict members that are lost. All leases of their clients must have ended. Returns the number
@@ -302,6 +303,30 @@ impl MembersApi {
         (config.cluster().is_some() && is_done(&config)).then_some(config.index().0)
     }
 
+    /// Returns the proposal of a command, with the facts by which it was checked. One that is refused for a
+    /// reason that passes by itself is checked again whenever this server learns something. `begun`: when the
+    /// operator gave it.
+    async fn checked(
+        &self,
+        control: &ControlGroup<DecisionList>,
+        view: &mut watch::Receiver<MembersView>,
+        begun: Instant,
+        command: impl Fn(&Config) -> Result<Command, Refused>,
+    ) -> Result<(Proposal, Facts), Refused> {
+        loop {
+            let config = control.state().0;
+            let facts = view.borrow_and_update().facts(self.me, &config);
+            let refused = match config.check_proposal(&facts, command(&config)?) {
+                Ok(proposal) => return Ok((proposal, facts)),
+                Err(refused) => refused,
+            };
+            let until = begun + patience(&refused, &config);
+            if !matches!(timeout_at(until, view.changed()).await, Ok(Ok(()))) {
+                return Err(refused);
+            }
+        }
+    }
+
     /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the
     /// command had its effect.
     async fn decide(
@@ -313,20 +338,7 @@ impl MembersApi {
         let (mut attempts, begun) = (0, Instant::now());
         let mut view = self.view.clone();
         loop {
-            let config = control.state().0;
-            let facts = view.borrow_and_update().facts(self.me, &config);
-            let checked = config.check_proposal(&facts, command(&config)?);
-            let patience = match &checked {
-                Err(Refused::ChangeUnderWay { .. }) => ENTERED_WITHIN,
-                Err(Refused::NoMajority { .. }) => HEARD_WITHIN,
-                _ => Duration::ZERO,
-            };
-            if !patience.is_zero()
-                && let Ok(Ok(())) = timeout_at(begun + patience, view.changed()).await
-            {
-                continue;
-            }
-            let proposal = checked?;
+            let (proposal, _) = self.checked(&control, &mut view, begun, &command).await?;
             attempts += 1;
             let index = control.propose(&proposal).await?;
             let now = known(&control, index).await?;
@@ -337,6 +349,17 @@ impl MembersApi {
                 return Err(Refused::Changed { checked: proposal.checked, now: now.revision() }.into());
             }
         }
+    }
+}
+
+/// Returns how long a command that is refused for this reason waits until it passes by itself.
+fn patience(refused: &Refused, config: &Config) -> Duration {
+    match refused {
+        Refused::ChangeUnderWay { .. } => ENTERED_WITHIN,
+        // It is settled, and its part is split off a moment later.
+        Refused::MemberJoins { dc } if config.slots().is_settled(*dc) => ENTERED_WITHIN,
+        Refused::NoMajority { .. } | Refused::StillHeard { .. } => HEARD_WITHIN,
+        _ => Duration::ZERO,
     }
 }
 

@@ -358,6 +358,19 @@ fn only_voters_that_are_heard_count_for_a_majority() {
     assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_some(), "{answer:?}");
 }
 
+/// Another one has joined a moment ago.
+#[test]
+fn a_server_that_asks_to_join_waits_until_parts_are_split_off() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    members.decide(members.ask(1, &request(7, "city1")).1.expect("it may join"));
+    members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
+    let view = MembersView { unsplit: DcSet::only(dc(1)), ..members.heard_view(&[1], &[]) };
+    let (answer, propose) = asked(&view, 2, &request(9, "city2"));
+    assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_none(), "{answer:?}");
+    let (answer, propose) = asked(&members.heard_view(&[1], &[]), 2, &request(9, "city2"));
+    assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_some(), "{answer:?}");
+}
+
 #[test]
 fn founders_have_ids_of_their_own_that_stay() {
     let id = founder_id(cluster(), dc(0));
