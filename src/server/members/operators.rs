@@ -213,7 +213,8 @@ impl MembersApi {
     }
 
     /// Checks that these members can be evicted now. Returns how long the leases of their clients may still
-    /// last, and the last heartbeat of each, for the eviction. Waits for a moment until they are heard no more.
+    /// last, and the last heartbeat of each, for the eviction. Waits for a moment until nobody hears them any
+    /// more.
     pub async fn check_eviction(&self, lost: &[Lost]) -> Result<(Duration, Vec<Lost>), ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let config = control.state().0;
