@@ -86,7 +86,7 @@ async fn a_home_ends_with_its_datacenter_and_wrong_rules_change_nothing() {
         (&["j", "1"], "overlaps"),
         (&["other/", "7"], "the home dc7 of prefix other/ is no member"),
         (&["other/", "--remove"], "other/"),
-        (&["other/"], "<ID|--remove>"),
+        (&["other/"], "<DC|--remove>"),
         (&["", "1"], "at least 1 byte"),
     ] {
         let said = home(&cluster, 1, args);
