@@ -107,7 +107,9 @@ impl World {
         };
         let after = clients_are_over(longest_lease);
         let word = Word { node: dc, generation, last_heard, until };
-        self.queue.push(self.now + after, Action::EvictAbsent(word));
+        // If the member is back before that, the operator gives up then.
+        let gives_up = until + Duration::from_millis(1);
+        self.queue.push((self.now + after).min(gives_up), Action::EvictAbsent(word));
     }
 
     /// The operator's command, repeated until the member is evicted or back.
