@@ -39,7 +39,7 @@ fn what_is_no_script_is_refused_with_its_place() {
         ("fail = { step = \"sync\", time = 0 }", "expected a nonzero u64"),
         ("[net.dc1]\nloss = 1.5\n", "loss = 1.5 of dc1: 0 to 1"),
         ("[net.dc1]\nduplicate = -0.5\n", "duplicate = -0.5 of dc1: 0 to 1"),
-        ("speak = 8\n", "speak = 8: 1 to 7"),
+        ("speak = 9\n", "speak = 9: 1 to 8"),
         ("[net.dc1]\nloss = nan\n", "loss = NaN of dc1: 0 to 1"),
     ] {
         let error = load(text).expect_err(text).to_string();

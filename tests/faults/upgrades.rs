@@ -113,7 +113,7 @@ fn waits_for_upgrade(cluster: &Cluster, at: u8) {
 /// them is lost meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_do_not_change_while_versions_differ_but_one_that_is_lost_is_evicted() {
-    const NEXT: &str = "speak = 7\n";
+    const NEXT: &str = "speak = 8\n";
     let mut dice = Dice::from_environment();
     let mut cluster = Cluster::prepare(5);
     for dc in [NEW, LATER] {
@@ -140,12 +140,12 @@ async fn members_do_not_change_while_versions_differ_but_one_that_is_lost_is_evi
     waits_for_upgrade(&cluster, 2);
 
     upgrade(&mut cluster, 2, NEXT);
-    let decided = || run(&mut cluster.command(0, ["audit"])).stdout.contains("version 7 is used");
+    let decided = || run(&mut cluster.command(0, ["audit"])).stdout.contains("version 8 is used");
     until("all use the next version", || decided().then_some(()));
 
     // A server of before is told why it cannot join, and joins as the next one.
     let early = refused(&cluster, LATER, &[]);
-    assert!(early.code != 0 && early.stderr.contains("the cluster uses 7: upgrade it"), "{early:?}");
+    assert!(early.code != 0 && early.stderr.contains("the cluster uses 8: upgrade it"), "{early:?}");
     cluster.write_faults(LATER, NEXT);
     drop(joined(&mut cluster, LATER).await);
     for dc in [0, 1, 2, LATER] {
