@@ -158,6 +158,8 @@ pub enum Bug {
     SponsorUnsettled,
     /// A sponsor splits a part off before its member is settled.
     SplitsUnsettled,
+    /// A member does not remember the readings that it tells others, which may take them over.
+    ToldNotRemembered,
     /// A member waits until a sponsor whose end is decided has split a part off.
     OrphansAwaited,
     /// Parts are given to a member that leaves.

@@ -172,6 +172,7 @@ hunts! {
     df_compacted_epochs_are_passed_over: ServesWithoutCompacted, Compacted, 20 s, seeds 20058..20059, as Panic;
     dh_a_state_is_taken_after_the_end: StateAfterEnd, Compacted, 20 s, seeds 17960332720004..17960332720005, as Violation;
     di_all_that_was_held_back_is_applied_at_once: HeldBackAtOnce, Compacted, 20 s, seeds 17960332720096..17960332720097, as TooMuchWork;
+    dl_readings_that_were_told_are_forgotten: ToldNotRemembered, Disks, 20 s, seeds 17960571880020..17960571880021, as TokenOrder;
     de_an_epoch_awaits_its_own_entry: EpochAwaitsItsEntry, RuledDisks, 20 s, seeds 49..50, as NotAnswered;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900035, as ForkMerged | ForkUnseen | NotAnswered;
     ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900014..900015, as ForkMerged | ForkUnseen | NotAnswered;

@@ -92,7 +92,10 @@ impl LinkHandler<'_> {
             acknowledged: acknowledged_for(self.log, peer),
             yours,
         };
-        self.peers.links.note_told(peer, clock);
+        let (now, limit) = (self.now.mono, self.config.agreed.max_clock_skew);
+        let is_taken = self.peers.links.may_take(peer, clock, now, limit);
+        let is_remembered = is_taken && !self.config.bugs.has(Bug::ToldNotRemembered);
+        self.peers.links.note_told(peer, clock, is_remembered.then_some(now));
         if self.members.decided.evict_by_time() {
             let fence_after = self.members.decided.config().policy().fence_after();
             self.peers.member_lease.note_sent(clock, self.now.mono, fence_after);

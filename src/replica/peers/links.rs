@@ -61,7 +61,8 @@ pub(in crate::replica) struct Row {
     terms: Option<Terms>,
     /// The peer has announced on this link which entries it has, with their hashes.
     told_heads: bool,
-    /// The highest clock reading heard from the peer, and (`reading_before`) the highest of before this link.
+    /// The highest clock reading heard from the peer, or told to it and perhaps taken over there, and
+    /// (`reading_before`) the highest of before this link.
     reading: Option<(Timestamp, Instant)>,
     reading_before: Option<(Timestamp, Instant)>,
     /// The token lead that the peer announced, in milliseconds.
@@ -69,6 +70,16 @@ pub(in crate::replica) struct Row {
     pub(in crate::replica) drift_reported: bool,
     /// Since when the peer lacks truncated entries; true if that was reported to the operator.
     behind: Option<(Instant, bool)>,
+}
+
+impl Row {
+    fn raise_reading(&mut self, reading: Timestamp, now: Instant) {
+        let highest = &mut self.reading;
+        debug_assert!(highest.is_none_or(|(_, at)| at <= now), "a reading was noted before: {highest:?}");
+        if highest.is_none_or(|(before, _)| before < reading) {
+            *highest = Some((reading, now));
+        }
+    }
 }
 
 impl Links {
@@ -82,10 +93,23 @@ impl Links {
         }
     }
 
-    /// A heartbeat with this clock is sent to a peer.
-    pub fn note_told(&mut self, peer: DcId, clock: Timestamp) {
-        self.rows[peer.index()].told = clock;
+    /// A heartbeat with this clock is sent to a peer. `taken_at`: now, if the peer may take the reading over.
+    /// Then it may stamp by it, and lose its disk before a heartbeat of it arrives here.
+    pub fn note_told(&mut self, peer: DcId, clock: Timestamp, taken_at: Option<Instant>) {
+        let row = &mut self.rows[peer.index()];
+        row.told = clock;
+        if let Some(now) = taken_at {
+            row.raise_reading(clock, now);
+        }
         self.first_told = self.first_told.or(Some(clock));
+    }
+
+    /// Returns true if a peer may take this reading over: as far as is known here, it is ahead of the wall
+    /// clock there by no more than twice the limit. The peer measures that together with the way.
+    pub fn may_take(&self, peer: DcId, clock: Timestamp, now: Instant, limit: Duration) -> bool {
+        let Some((wall, heard)) = self.rows[peer.index()].wall_clock else { return false };
+        let there = wall.saturating_add(now.saturating_since(heard).as_millis() as i64);
+        (clock.millis() as i64).saturating_sub(there) <= 2 * limit.as_millis() as i64
     }
 
     /// Returns true if a heartbeat of this server with this clock is one of this run.
@@ -204,16 +228,12 @@ impl Links {
     pub fn note_reading(&mut self, peer: DcId, reading: Timestamp, lead_ms: u64, now: Instant) {
         let row = &mut self.rows[peer.index()];
         row.lead_ms = row.lead_ms.max(lead_ms);
-        let highest = &mut row.reading;
-        debug_assert!(highest.is_none_or(|(_, at)| at <= now), "a reading of {peer} was heard: {highest:?}");
-        if highest.is_none_or(|(before, _)| before < reading) {
-            *highest = Some((reading, now));
-        }
+        row.raise_reading(reading, now);
     }
 
-    /// Returns the highest reading heard from a peer before this link, plus its lead. `lead_ms` is the lead
-    /// of this datacenter: the peer may have taken it over from an entry and crashed before it announced it
-    /// (`docs/algorithm.md#105-token-lead`).
+    /// Returns the highest reading heard from a peer before this link, or told to it, plus its lead.
+    /// `lead_ms` is the lead of this datacenter: the peer may have taken it over from an entry and crashed
+    /// before it announced it (`docs/algorithm.md#105-token-lead`).
     pub fn reading_before(&self, peer: DcId, lead_ms: u64) -> Option<(Timestamp, Instant)> {
         let row = &self.rows[peer.index()];
         let lead = Duration::from_millis(row.lead_ms.max(lead_ms));
