@@ -153,7 +153,7 @@ fn a_command_that_cannot_be_started_is_not_tried_again_here() {
 }
 
 #[test]
-fn what_is_forgotten_is_run_again_but_not_while_it_runs() {
+fn a_forgotten_job_is_run_again_but_not_while_it_runs() {
     let cluster = servers(1).listening();
     let mut runner = once(&cluster, 0, &[], "echo in; cat");
     let mut runner = Running::start(runner.stdin(Stdio::piped()), Output::Stdout);
@@ -173,7 +173,7 @@ fn what_is_forgotten_is_run_again_but_not_while_it_runs() {
 
 /// Nobody reads it at a terminal.
 #[test]
-fn who_waits_for_a_datacenter_that_is_down_says_so() {
+fn a_command_that_waits_for_a_datacenter_that_is_down_says_so() {
     let mut cluster = servers(2).quick().listening();
     assert_eq!(run(&mut once(&cluster, 1, &["--staleness", "600s"], "true")).code, 0);
     cluster.kill(1);

@@ -134,7 +134,7 @@ async fn what_is_not_needed_touches_nothing_and_an_unknown_need_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_done_it_and_needs_it_again_runs_it_again() {
+async fn an_instance_that_has_done_it_and_needs_it_again_runs_it_again() {
     let (cluster, _clients) = servers(1).serving().await;
     let section = section(&cluster, 0, "x", "ann").await;
     let mut runs = Vec::new();

@@ -104,7 +104,7 @@ async fn a_leader_hands_over_to_the_one_that_it_chooses() {
 
 /// The others would begin the next election before they hear of one that begins its heartbeats late.
 #[tokio::test]
-async fn who_is_elected_sends_heartbeats_at_once() {
+async fn an_elected_leader_sends_heartbeats_at_once() {
     let world = World::new(32);
     let groups = world.found([0, 1, 2]).await;
     for round in 0..10 {

@@ -70,7 +70,7 @@ fn go_on_without_the_new_one(bug: Option<Bug>) -> bool {
 }
 
 #[test]
-fn nobody_needs_a_new_server_that_is_lost_before_it_is_settled() {
+fn a_new_server_that_is_lost_before_it_is_settled_is_not_needed() {
     assert!(go_on_without_the_new_one(None));
     assert!(!go_on_without_the_new_one(Some(Bug::SplitsUnsettled)), "its part was split off");
 }

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_and_what_stays_are_told_apart() {
+    fn reasons_that_pass_and_reasons_that_stay_are_told_apart() {
         let listen = |kind: io::ErrorKind| NodeError::Listen {
             port: Port::Quic,
             address: SocketAddr::from(([10, 0, 0, 1], 7401)),

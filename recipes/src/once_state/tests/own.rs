@@ -21,7 +21,7 @@ fn decides(mine: Option<u64>) -> Effect {
 }
 
 #[test]
-fn who_has_done_it_and_needs_it_again_claims_and_others_ask() {
+fn a_client_that_has_done_it_and_needs_it_again_claims_and_others_ask() {
     let is_claim = |effect: Effect| matches!(effect, Effect::Write(Write::Started(it)) if it.run == 9);
     assert!(is_claim(decides(Some(5))));
     for mine in [None, Some(4)] {

@@ -13,5 +13,6 @@ mod resume;
 mod reverts;
 mod revoke;
 mod seeds;
+mod sender;
 mod stories;
 mod world;

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::events::{Effect, End, Event, Failure, LedgerView, Outcome, Restored, Revert};
+use super::super::events::{Effect, End, Event, Failure, Outcome, Revert};
 use super::super::machine::Machine;
 use super::super::options::SequencerOptions;
-use super::super::placement::{Committee, Placement};
-use super::super::shared::Config;
 use super::super::words::{
-    Assembly, Contract, Epoch, Intent, IntentId, Message, Node, Speculation, StateId, Transaction,
+    Assembly, Epoch, Intent, IntentId, Message, Node, Speculation, StateId, Transaction,
 };
-use super::plan::names;
+use super::sender::sender;
 
 const NOW: Duration = Duration::from_secs(1);
 const EPOCH: Epoch = Epoch(7);
@@ -28,13 +26,7 @@ struct Talk {
 
 impl Talk {
     fn begin() -> Talk {
-        let committee = Committee::new(names(3), &names(3)[0]).expect("names differ");
-        let rank = Placement::default().rank(&Contract::new("c"), &committee, 0);
-        let (coordinator, me) = (rank[0].clone(), rank[1].clone());
-        let options = SequencerOptions { max_failures: 1, ..SequencerOptions::default() };
-        let config = Config { me: me.clone(), contract: Contract::new("c"), committee, options, bug: None };
-        let machine = Machine::new(config, &Restored::default(), &LedgerView::default());
-        let (machine, intent) = (machine.expect("it can take part"), IntentId::new(&me, "pay"));
+        let (machine, coordinator, intent) = sender(None);
         let mut talk = Talk { machine, coordinator, intent: intent.clone(), height: 0, nonce: 0 };
         talk.handle(Event::Submit(Intent { id: intent, content: Bytes::new() }));
         talk

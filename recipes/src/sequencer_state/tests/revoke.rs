@@ -8,13 +8,10 @@ use bytes::Bytes;
 use super::super::bugs::Bug;
 use super::super::events::{Effect, End, Event, Failure, LedgerView, Outcome, Record, Restored};
 use super::super::machine::Machine;
-use super::super::options::SequencerOptions;
-use super::super::placement::{Committee, Placement};
-use super::super::shared::Config;
 use super::super::words::{
-    Assembly, Contract, Epoch, Intent, IntentId, Message, Node, Speculation, StateId, Transaction,
+    Assembly, Epoch, Intent, IntentId, Message, Node, Speculation, StateId, Transaction,
 };
-use super::plan::names;
+use super::sender::sender;
 
 const NOW: Duration = Duration::from_secs(1);
 const EPOCH: Epoch = Epoch(7);
@@ -29,15 +26,7 @@ struct Talk {
 impl Talk {
     /// The coordinator has a permission to dispatch, and then says that an endorser refuses.
     fn begin(bug: Option<Bug>) -> Talk {
-        let committee = Committee::new(names(3), &names(3)[0]).expect("names differ");
-        let rank = Placement::default().rank(&Contract::new("c"), &committee, 0);
-        let (coordinator, me) = (rank[0].clone(), rank[1].clone());
-        let options = SequencerOptions { max_failures: 1, ..SequencerOptions::default() };
-        let contract = Contract::new("c");
-        let config = Config { me: me.clone(), contract, committee, options, bug };
-        let machine = Machine::new(config, &Restored::default(), &LedgerView::default());
-        let machine = machine.expect("it can take part");
-        let intent = IntentId::new(&me, "pay");
+        let (machine, coordinator, intent) = sender(bug);
         let (inputs, outputs) = (vec![StateId::new("i")], vec![StateId::new("o")]);
         let assembly = Assembly { intent: intent.clone(), inputs, outputs, payload: Bytes::new() };
         let mut talk = Talk { machine, coordinator: coordinator.clone(), assembly: assembly.clone() };
