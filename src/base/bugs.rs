@@ -158,6 +158,8 @@ pub enum Bug {
     SponsorUnsettled,
     /// A sponsor splits a part off before its member is settled.
     SplitsUnsettled,
+    /// A change is proposed before those that can be reached have seen the splits of all parts.
+    SplitUnseen,
     /// A member does not remember the readings that it tells others, which may take them over.
     ToldNotRemembered,
     /// A member waits until a sponsor whose end is decided has split a part off.

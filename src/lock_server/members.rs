@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
 use crate::base::time::Timestamp;
 use crate::membership::{
-    Command, Config, Epoch, Facts, Fallen, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
+    Command, Config, Epoch, Facts, Fallen, Index, Lineage, LossReport, Proposal, RecoveryPlan, Splits, Voter,
 };
 use crate::replica::{Event, MAX_LEASE_TTL, RecoveryView, StayView};
 use geolock_api::names::{DcId, DcSet};
@@ -79,8 +79,8 @@ pub struct MembersView {
     pub freed: BTreeMap<DcId, DcSet>,
     /// The members that a new rule or a new member has to wait for ([`Facts::rule_unseen`]).
     pub rule_unseen: DcSet,
-    /// The members whose parts go along with those of their sponsors ([`Facts::unsplit`]).
-    pub unsplit: DcSet,
+    /// How far the parts of new members are split off ([`Facts::splits`]).
+    pub splits: Splits,
     /// The highest version that each member and witness speaks, as far as it is known here.
     pub versions: BTreeMap<Voter, u16>,
     /// The forced recovery that an operator has asked this one for.
@@ -117,7 +117,7 @@ impl MembersView {
             left: self.left,
             freed: self.freed.clone(),
             rule_unseen: self.rule_unseen,
-            unsplit: self.unsplit,
+            splits: self.splits,
             heard: heard.collect(),
             heard_within: Duration::MAX,
             last_clocks: self.last_clocks.clone(),
@@ -184,7 +184,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let (stay, rule_unseen) = (self.machine.stay(), self.machine.rule_unseen());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let (last_clocks, versions) = (self.machine.last_clocks(), self.machine.versions());
-        let (lease_limits, unsplit) = (self.machine.lease_limits(), self.machine.unsplit());
+        let (lease_limits, splits) = (self.machine.lease_limits(), self.machine.splits());
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
@@ -194,7 +194,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
-            let is_heard = is_heard && (&known.lease_limits, known.unsplit) == (&lease_limits, unsplit);
+            let is_heard = is_heard && (&known.lease_limits, known.splits) == (&lease_limits, splits);
             let ends = |fallen: &[Fallen]| fallen.last().map(|last| last.epoch);
             let is_named = ends(&known.fallen) == ends(self.machine.fallen());
             is_same && is_heard && is_recovered && is_reported && known.stay == stay && is_named
@@ -218,7 +218,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 left,
                 freed,
                 rule_unseen,
-                unsplit,
+                splits,
                 versions,
                 recovery,
                 stay,

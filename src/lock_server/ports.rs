@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
 use crate::journal::{Figures, Journal, JournalError};
-use crate::membership::{Config, Epoch, Fallen, LossReport, Voter};
+use crate::membership::{Config, Epoch, Fallen, LossReport, Splits, Voter};
 use crate::replica::{Effect, Event, Position, RecoveryView, Replica, StayView, Urgency, Witness};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
@@ -65,9 +65,9 @@ pub trait Machine: Send + 'static {
         DcSet::EMPTY
     }
 
-    /// Returns the members whose parts go along with those of their sponsors.
-    fn unsplit(&self) -> DcSet {
-        DcSet::EMPTY
+    /// Returns how far the parts of new members are split off from those of their sponsors.
+    fn splits(&self) -> Splits {
+        Splits::default()
     }
 
     /// Returns the highest version that each member and witness speaks.
@@ -150,8 +150,8 @@ impl Machine for Replica {
         self.inspect().rule_unseen()
     }
 
-    fn unsplit(&self) -> DcSet {
-        self.inspect().ownership().sponsors().iter().map(|row| row.part).collect()
+    fn splits(&self) -> Splits {
+        self.inspect().splits()
     }
 
     fn versions(&self) -> BTreeMap<Voter, u16> {

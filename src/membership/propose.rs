@@ -31,8 +31,8 @@ pub struct Facts {
     pub left: DcSet,
     /// By slot that is over, the members that say that no entry is still to come that names its last member.
     pub freed: BTreeMap<DcId, DcSet>,
-    /// Members whose parts go along with those of their sponsors as seen here, decided as settled or not.
-    pub unsplit: DcSet,
+    /// How far the parts of new members are split off from those of their sponsors.
+    pub splits: Splits,
     /// Members that have not given by the last rule about homes, or can be reached and lack what others gave.
     pub rule_unseen: DcSet,
     /// The last time that some member or witness, also this one, heard each member.
@@ -45,6 +45,15 @@ pub struct Facts {
     pub reachable: BTreeSet<Voter>,
     /// The highest version that each member and witness speaks, as it said last.
     pub versions: BTreeMap<Voter, u16>,
+}
+
+/// How far the parts of new members are split off from those of their sponsors, as a proposer sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Splits {
+    /// Members whose parts go along with those of their sponsors, decided as settled or not.
+    pub missing: DcSet,
+    /// Members that can be reached and are not known to have on disk which parts were split off.
+    pub unseen: DcSet,
 }
 
 impl Config {
@@ -171,12 +180,13 @@ fn all_gave(config: &Config, facts: &Facts) -> Result<(), Refused> {
 }
 
 /// A change that waits for parts of new members to be split off is decided after that: if the sponsor is lost
-/// before, it can be evicted.
+/// before, it can be evicted. A split that only the sponsor has seen may be lost with it.
 fn all_split(config: &Config, facts: &Facts) -> Result<(), Refused> {
-    match facts.unsplit.iter().find(|dc| config.slots().is_settled(*dc)) {
-        Some(dc) => Err(Refused::MemberJoins { dc }),
-        None => Ok(()),
+    if let Some(dc) = facts.splits.missing.iter().find(|dc| config.slots().is_settled(*dc)) {
+        return Err(Refused::MemberJoins { dc });
     }
+    let (epoch, members) = (config.epoch(), facts.splits.unseen.intersection(config.slots().member_set()));
+    if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
 
 /// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and one

@@ -447,7 +447,7 @@ impl Writer<'_> {
             Op::Enter { epoch } => self.take_in_enter(dc, Epoch(*epoch)),
             Op::Leave => self.take_in_leave(dc, position),
             Op::Split { part } => self.take_in_split(*part),
-            Op::Done { part } => self.take_in_done(dc, *part),
+            Op::Done { part } => self.take_in_done((dc, seq), *part),
             Op::Freed { slot, generation } => self.members.note_freed(dc, *slot, Generation(*generation)),
             Op::Request { .. }
             | Op::Withdraw { .. }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::join::splits;
 use super::listing::Missing;
 use super::pending::Kind;
 use super::rehoming::rule_unseen;
@@ -58,7 +59,6 @@ impl Members {
             entered: members().map(|(dc, _)| (dc, self.entered.epoch_of(dc))).collect(),
             left: self.entered.left(),
             freed: self.ended_slots.freed(),
-            unsplit: self.joins.parts(),
             heard: self.heard(peers, now),
             heard_within: config.agreed.peer_timeout,
             last_clocks: self.last_clocks(peers),
@@ -353,12 +353,16 @@ impl Decisions<'_> {
         let rules = self.locks.owners().sponsors().rules();
         let (reachability, bugs) = (&self.peers.reachability, self.config.bugs);
         let rule_unseen = rule_unseen(self.members, rules, self.log, reachability, bugs);
+        let splits = splits(self.members, self.log, reachability, bugs);
         let mut versions = spoken_versions(self.members, self.lifecycle, self.peers);
         if bugs.has(Bug::VersionTooEarly) {
             versions.values_mut().for_each(|version| *version = self.config.speaks);
         }
         let facts = self.members.facts(self.peers, self.config, self.now);
-        self.members.decided.config().check_proposal(&Facts { rule_unseen, versions, ..facts }, command)
+        self.members
+            .decided
+            .config()
+            .check_proposal(&Facts { rule_unseen, splits, versions, ..facts }, command)
     }
 
     /// Proposes a command to the control group, if it is possible now.

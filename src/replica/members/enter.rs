@@ -222,9 +222,10 @@ impl Writer<'_> {
 }
 
 impl Decisions<'_> {
-    /// Sets the members as of a checkpoint or a state.
-    pub(in crate::replica) fn install_members(&mut self, state: &MembersState) {
+    /// Sets the members as of a checkpoint or a state, which has the entries up to this vector.
+    pub(in crate::replica) fn install_members(&mut self, state: &MembersState, vector: &VersionVector) {
         self.members.install(state);
+        self.members.joins.note_split(vector);
         self.members.note_promise(self.out.position, self.now.mono);
         let all = self.members.entered.all();
         // The locks of this datacenter know nothing of its own end.

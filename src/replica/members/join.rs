@@ -18,12 +18,13 @@ use super::pending::{Admitted, Kind, Pending};
 use super::{JoinState, Members};
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::wire::SETTLES_FIRST_VERSION;
-use crate::causal_log::Op;
+use crate::causal_log::{Log, Op};
 use crate::crdt::{Sponsored, Sponsors, VersionVector};
 use crate::lock_state::Naming;
-use crate::membership::{Command, Epoch, Proposal, Slots};
+use crate::membership::{Command, Epoch, Proposal, Slots, Splits};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
+use crate::replica::peers::reachability::Reachability;
 use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -89,6 +90,9 @@ pub(super) struct Joins {
     /// The last [`Op::Done`] about the part of this datacenter is recorded at this position. Not set if that
     /// came with a state.
     done_by: Option<Position>,
+    /// The last split and all [`Op::Done`] about its part are among these entries: all that was applied when
+    /// that part was settled here, or a state or checkpoint came that knows of it.
+    split_by: VersionVector,
 }
 
 impl Joins {
@@ -186,6 +190,11 @@ impl Joins {
         self.rows.iter().map(state).collect()
     }
 
+    /// All parts of settled members that are not among these are split off by some of these entries.
+    pub(super) fn note_split(&mut self, by: &VersionVector) {
+        by.iter().for_each(|(dc, seq)| self.split_by.raise(dc, seq));
+    }
+
     /// Takes over these members from a checkpoint or a state.
     pub(super) fn install(&mut self, state: &[JoinState]) {
         self.rows = state.iter().map(Join::from).collect();
@@ -208,6 +217,33 @@ impl From<&JoinState> for Join {
         let admitted = Admitted { dc: part, generation, sponsor };
         Join { admitted, epoch, older, done, naming: None }
     }
+}
+
+/// Returns how far the parts of new members are split off, as a proposer here sees it ([`Facts::splits`]).
+///
+/// [`Facts::splits`]: crate::membership::Facts::splits
+pub(in crate::replica) fn splits(
+    members: &Members,
+    log: &Log,
+    reachability: &Reachability,
+    bugs: Bugs,
+) -> Splits {
+    let missing = members.joins.parts();
+    if bugs.has(Bug::SplitUnseen) {
+        return Splits { missing, unseen: DcSet::EMPTY };
+    }
+    let staying = members.entered.staying().difference(members.entered.left());
+    let lacks = |dc: &DcId| {
+        let has = |of: DcId| {
+            let seq = members.joins.split_by.get(of);
+            match *dc == members.decided.me() {
+                true => log.durable().get(of) >= seq,
+                false => log.peer(*dc).acknowledged().has(of, seq) || !reachability.is_reachable(*dc),
+            }
+        };
+        !staying.iter().all(has)
+    };
+    Splits { missing, unseen: staying.iter().filter(lacks).collect() }
 }
 
 impl Members {
@@ -291,21 +327,28 @@ impl Writer<'_> {
     }
 
     /// `dc` has named the part everywhere. Once all have, it is settled, which changes no owner.
-    pub(in crate::replica) fn take_in_done(&mut self, dc: DcId, part: DcId) {
+    pub(in crate::replica) fn take_in_done(&mut self, (dc, seq): (DcId, u64), part: DcId) {
         let Some(join) = self.members.joins.find_mut(part) else { return };
         join.done.insert(dc);
         if part == self.config.dc {
             self.members.joins.done_by = Some(self.out.position);
             self.members.goes_on_at = Some(self.out.position);
         }
-        self.settle_complete();
+        if self.settle_complete() {
+            self.members.joins.note_split(&[(dc, seq)].into_iter().collect());
+        }
     }
 
-    /// Settles the parts of which all older members that are left have said that they are done.
-    pub(super) fn settle_complete(&mut self) {
+    /// Settles the parts of which all older members that are left have said that they are done. Returns true
+    /// if there are any.
+    pub(super) fn settle_complete(&mut self) -> bool {
         let is_split = |part| self.locks.owners().sponsors().get(part).is_some_and(|row| row.split);
         let complete = self.members.joins.take_complete(is_split);
         complete.iter().for_each(|part| self.locks.member_changes().settle(part));
+        if !complete.is_empty() {
+            self.members.joins.note_split(self.log.applied());
+        }
+        !complete.is_empty()
     }
 
     /// Settles the parts that their sponsors can split off no more, if the next epoch is an eviction.

@@ -48,6 +48,7 @@ use evict::Promise;
 use fallen::Ends;
 use free::EndedSlots;
 use geolock_api::names::{DcId, DcSet, Position};
+pub(in crate::replica) use join::splits;
 use join::{Join, Joins};
 use lease_limits::LeaseLimits;
 pub use list_state::ListState;

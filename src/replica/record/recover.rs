@@ -77,7 +77,7 @@ impl Recovery {
         let replica = &mut self.replica;
         let configured = replica.members.entered.all();
         if let Some(state) = &checkpoint.members_state {
-            lend!(Decisions, replica).install_members(state);
+            lend!(Decisions, replica).install_members(state, &checkpoint.applied);
             replica.ids.fence = replica.members.fence();
         } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });

@@ -214,7 +214,7 @@ impl Replica {
             self.out.regained = position;
         }
         if let Some(state) = &incoming.members_state {
-            lend!(Decisions, self).install_members(state);
+            lend!(Decisions, self).install_members(state, &head.vector);
             self.ids.fence = self.members.fence();
         }
         self.locks.log_operations().install_state(foreign, &before, position, self.now.mono);
