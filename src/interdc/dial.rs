@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::error::{AttemptError, CloseCode, Refusal};
 use super::hello::{self, Hello};
 use super::shared::{Context, Peer, nonce};
+use super::source::{Sources, is_fresh};
 use super::transport;
 use crate::pki::Credentials;
 
@@ -78,6 +79,8 @@ impl Drop for Unconfirmed {
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
+    /// Attempts in a row that nothing answered.
+    silent: u32,
 }
 
 impl Backoff {
@@ -95,6 +98,15 @@ impl Backoff {
         full * percent / 100
     }
 
+    /// Notes the result of an attempt. An answer to a fresh port says nothing of the port that listens.
+    fn note_result<T>(&mut self, result: &Result<T, AttemptError>) {
+        match result {
+            Err(AttemptError::Silent(_)) => self.silent = self.silent.saturating_add(1),
+            _ if is_fresh(self.silent) => {}
+            _ => self.silent = 0,
+        }
+    }
+
     /// Notes the end of a link. A link that ended at once counts as one more failure.
     pub(super) fn link_ended(&mut self, lived: Duration) {
         self.failures = if lived >= Self::STABLE { 1 } else { self.failures.max(1) };
@@ -103,7 +115,7 @@ impl Backoff {
 
 /// Dials one peer.
 pub(super) struct Dialler {
-    pub endpoint: Endpoint,
+    pub sources: Arc<Sources>,
     pub tls: watch::Receiver<Credentials>,
     pub transport: Arc<TransportConfig>,
     pub context: Arc<Context>,
@@ -115,7 +127,9 @@ impl Dialler {
     pub(super) async fn dial(&self, backoff: &mut Backoff) -> Established {
         loop {
             sleep(backoff.next()).await;
-            match self.attempt().await {
+            let attempt = self.attempt(self.sources.after(backoff.silent)).await;
+            backoff.note_result(&attempt);
+            match attempt {
                 Ok(established) => return established,
                 Err(error) => {
                     match &error {
@@ -136,9 +150,9 @@ impl Dialler {
         }
     }
 
-    async fn attempt(&self) -> Result<Established, AttemptError> {
+    async fn attempt(&self, from: Endpoint) -> Result<Established, AttemptError> {
         let limit = self.context.timeout;
-        let connection = Unconfirmed::new(self.connect(limit).await?);
+        let connection = Unconfirmed::new(self.connect(from, limit).await?);
         match timeout(limit, self.greet(connection.get())).await.unwrap_or(Err(AttemptError::TimedOut)) {
             Ok((answer, version, nonce)) => Ok(Established {
                 connection: connection.confirm(),
@@ -154,18 +168,18 @@ impl Dialler {
         }
     }
 
-    async fn connect(&self, limit: Duration) -> Result<Connection, AttemptError> {
+    async fn connect(&self, from: Endpoint, limit: Duration) -> Result<Connection, AttemptError> {
         let config = transport::client(&self.tls.borrow(), self.peer.id, &self.transport)
             .map_err(|error| AttemptError::Connect(error.to_string()))?;
         let until = Instant::now() + limit;
         let (addresses, unresolved) = self.addresses(limit).await?;
         let dial = |address| {
-            let connecting = self.endpoint.connect_with(config.clone(), address, transport::SERVER_NAME);
+            let connecting = from.connect_with(config.clone(), address, transport::SERVER_NAME);
             async move { Ok(connecting.map_err(|error| AttemptError::Connect(error.to_string()))?.await?) }
         };
         let connected = first_of(addresses, until, dial).await.map_err(of_all);
         let connection = connected.map_err(|error| match (error, unresolved) {
-            (AttemptError::Connect(_), Some(unresolved)) => unresolved,
+            (AttemptError::Connect(_) | AttemptError::Silent(_), Some(unresolved)) => unresolved,
             (error, _) => error,
         })?;
         self.peer.note_address(connection.remote_address());
@@ -285,7 +299,11 @@ fn of_all(mut failures: Vec<(SocketAddr, AttemptError)>) -> AttemptError {
         AttemptError::Connect(reason) => format!("{address}: {reason}"),
         error => format!("{address}: {error}"),
     };
-    AttemptError::Connect(failures.iter().map(reason).collect::<Vec<_>>().join("; "))
+    let reasons = failures.iter().map(reason).collect::<Vec<_>>().join("; ");
+    match failures.iter().all(|(_, error)| *error == AttemptError::TimedOut) {
+        true => AttemptError::Silent(reasons),
+        false => AttemptError::Connect(reasons),
+    }
 }
 
 #[cfg(test)]

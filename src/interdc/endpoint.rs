@@ -20,6 +20,7 @@ use super::error::{CloseCode, InterdcError};
 use super::event::LinkEvent;
 use super::peer::{PeerTask, Welcoming, stopped};
 use super::shared::{Context, NewPeer, Peer};
+use super::source::Sources;
 use super::transport;
 use super::wan::Pump;
 use crate::pki::{Credentials, Identity, Role};
@@ -41,7 +42,7 @@ pub(super) struct Setup {
 
 /// Everything that a dialler needs besides its peer.
 struct Dialling {
-    endpoint: Endpoint,
+    sources: Arc<Sources>,
     tls: watch::Receiver<Credentials>,
     transport: Arc<TransportConfig>,
 }
@@ -49,7 +50,7 @@ struct Dialling {
 impl Dialling {
     fn dialler(&self, context: &Arc<Context>, peer: &Arc<Peer>) -> Dialler {
         Dialler {
-            endpoint: self.endpoint.clone(),
+            sources: self.sources.clone(),
             tls: self.tls.clone(),
             transport: self.transport.clone(),
             context: context.clone(),
@@ -104,8 +105,8 @@ impl Setup {
         // Checks the configuration now, so that an unusable one is found at start.
         transport::client_of_any(&config.tls.borrow(), &transport)?;
         drop(entered);
-        let dialling =
-            Dialling { endpoint: endpoint.clone(), tls: config.tls.clone(), transport: transport.clone() };
+        let sources = Sources::new(endpoint.clone(), config.wan.is_none().then_some(local_address));
+        let dialling = Dialling { sources, tls: config.tls.clone(), transport: transport.clone() };
         let renewal = Renewal { endpoint: endpoint.clone(), tls: config.tls, transport };
         Ok(Setup { context, local_address, runtime, endpoint, dialling, new_peers, pump, renewal })
     }
@@ -188,12 +189,13 @@ async fn run(
         }
     }
     // Readers of the events see their end when the last task is gone.
-    let Peers { mut tasks, events, .. } = peers;
+    let Peers { mut tasks, events, dialling, .. } = peers;
     drop(events);
     join(&mut tasks).await;
     endpoint.close(CloseCode::ShuttingDown.value(), b"shut down");
     // Peers that do not receive the close find out after their `peer_timeout`.
-    let _ = timeout(CLOSING_TIME, endpoint.wait_idle()).await;
+    let _ =
+        timeout(CLOSING_TIME, async { tokio::join!(endpoint.wait_idle(), dialling.sources.close()) }).await;
     helpers.abort_all();
     join(&mut helpers).await;
 }

@@ -198,6 +198,9 @@ pub(super) enum AttemptError {
     Resolve { address: String, reason: String },
     #[error("no connection: {0}")]
     Connect(String),
+    /// No packet came back from any address.
+    #[error("no connection: {0}")]
+    Silent(String),
     #[error(
         "its certificate is not of the authority in this server's ca.pem: that is another cluster, or the folder tls.dc \
          is of another one ({0})"

@@ -8,6 +8,7 @@
 //!           endpoint.rs   starts and joins everything
 //!           peer.rs       one task per peer: no link -> link -> no link; the only reporter of its events
 //!           dial.rs       outgoing attempts        accept.rs   incoming ones, until the peer is identified
+//!           source.rs     the ports that attempts begin from
 //!           hello.rs      the first messages of both sides
 //!           runs.rs       two servers under one identity: a copied machine
 //!           join.rs       the request of a server that is no member yet
@@ -30,6 +31,7 @@ mod peer;
 mod queue;
 mod runs;
 mod shared;
+mod source;
 mod stats;
 mod transport;
 mod wan;

@@ -1,12 +1,13 @@
 //! Two datacenters that work properly.
 
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::world::{Node, PATIENCE, World, dc};
+use super::world::{Node, PATIENCE, Way, World, dc};
 use crate::base::wire::MAX_FRAME;
 use crate::interdc::transport::STREAM_WINDOW;
 use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
@@ -39,6 +40,29 @@ async fn only_one_side_can_be_reached() {
         passive.up().await;
         active.up().await;
     }
+}
+
+/// A firewall or NAT between them has an entry for the port of one side that leads nowhere.
+#[tokio::test]
+async fn a_port_that_nothing_answers_is_exchanged() {
+    let world = World::new();
+    let way = Way::to(world.address(1), world.address(0)).await;
+    let config = |id, peer: SocketAddr| {
+        let mut config = world.config(id);
+        config.peers[0].1 = peer.to_string();
+        InterdcConfig { peer_timeout: Duration::from_millis(500), ..config }
+    };
+    let nowhere = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut passive = world.start_with(config(1, nowhere.local_addr().unwrap()));
+    let mut active = world.start_with(config(0, way.address));
+    let link = active.up().await;
+    passive.up().await;
+    let message = Bytes::from_static(b"from another port");
+    active.interdc.send(link, Lane::Urgent, message.clone()).unwrap();
+    assert_eq!(passive.message().await.1, message);
+    active.interdc.shutdown().await;
+    assert_eq!(passive.down().await, DownReason::Finished);
+    passive.interdc.shutdown().await;
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use quinn::{Connection, Endpoint};
 use tempfile::TempDir;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, PeerStats, QueueBound, transport};
@@ -192,4 +193,41 @@ impl Raw {
 /// Returns the reason with which the other side closes the connection.
 pub(super) async fn close_reason(connection: &Connection) -> String {
     timeout(PATIENCE, connection.closed()).await.expect("closed in time").to_string()
+}
+
+/// A way to an address that swallows all packets from one port.
+pub(super) struct Way {
+    pub address: SocketAddr,
+    _tasks: JoinSet<std::io::Result<()>>,
+}
+
+impl Way {
+    pub(super) async fn to(target: SocketAddr, swallowed: SocketAddr) -> Way {
+        let front = Arc::new(tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let back = Arc::new(tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        back.connect(target).await.unwrap();
+        let address = front.local_addr().unwrap();
+        let (from, last) = watch::channel(swallowed);
+        let mut tasks = JoinSet::new();
+        let (front_in, back_out) = (front.clone(), back.clone());
+        tasks.spawn(async move {
+            let mut packet = [0; 2048];
+            loop {
+                let (len, sender) = front_in.recv_from(&mut packet).await?;
+                if sender != swallowed {
+                    from.send_replace(sender);
+                    back_out.send(&packet[..len]).await?;
+                }
+            }
+        });
+        tasks.spawn(async move {
+            let mut packet = [0; 2048];
+            loop {
+                let len = back.recv(&mut packet).await?;
+                let sender = *last.borrow();
+                front.send_to(&packet[..len], sender).await?;
+            }
+        });
+        Way { address, _tasks: tasks }
+    }
 }
