@@ -70,7 +70,7 @@ pub use ids::{
     Address, AttemptId, Epoch, Generation, Index, Lineage, MAX_ADDRESS, MemberName, Revision, ServerId,
     TextError, Voter, WitnessId,
 };
-pub use policy::{AgreedOptions, EvictPolicy, JoinPolicy, Policy};
+pub use policy::{AgreedOptions, EvictPolicy, JoinPolicy, Policy, PolicyChange};
 pub use propose::{Facts, Splits};
 pub use recovery::{Ballot, LossReport, LostMember, RecoveryPlan, RecoveryPromise};
 pub use refused::{Dcs, Refused};

@@ -70,6 +70,38 @@ impl Default for Policy {
     }
 }
 
+/// The values of a policy that an operator sets. The others stay as they are when the change is decided, so
+/// two operators who change different values at the same moment both get what they asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PolicyChange {
+    /// See [`Policy::evict`].
+    pub evict: Option<EvictPolicy>,
+    /// See [`Policy::join`].
+    pub join: Option<JoinPolicy>,
+    /// See [`Policy::rejoin`].
+    pub rejoin: Option<JoinPolicy>,
+    /// See [`Policy::fence_after_ms`].
+    pub fence_after_ms: Option<u32>,
+    /// See [`Policy::evict_after_ms`].
+    pub evict_after_ms: Option<u32>,
+    /// See [`Policy::max_lease_ttl_ms`].
+    pub max_lease_ttl_ms: Option<u32>,
+}
+
+impl PolicyChange {
+    /// Returns the policy `now` after this change.
+    pub fn of(&self, now: &Policy) -> Policy {
+        Policy {
+            evict: self.evict.unwrap_or(now.evict),
+            join: self.join.unwrap_or(now.join),
+            rejoin: self.rejoin.unwrap_or(now.rejoin),
+            fence_after_ms: self.fence_after_ms.unwrap_or(now.fence_after_ms),
+            evict_after_ms: self.evict_after_ms.unwrap_or(now.evict_after_ms),
+            max_lease_ttl_ms: self.max_lease_ttl_ms.unwrap_or(now.max_lease_ttl_ms),
+        }
+    }
+}
+
 impl Policy {
     /// Returns the shortest [`Policy::evict_after_ms`] that is safe with the other times, in milliseconds:
     /// `(fence_after + max_lease_ttl) * 1.04 + 1 s`. Clocks may differ by 1.5 % each; the second covers

@@ -24,6 +24,7 @@ mod second_holders;
 mod soak;
 mod through_all;
 mod timed;
+mod together;
 mod witnesses;
 
 use fixture::growth;

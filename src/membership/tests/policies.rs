@@ -153,3 +153,28 @@ fn names_and_addresses_are_checked_where_they_are_parsed() {
         assert!(Address::new(wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn a_change_of_the_policy_keeps_all_other_values() {
+    let now = Policy { evict: EvictPolicy::Auto, fence_after_ms: 7_000, ..Policy::default() };
+    let change = PolicyChange { evict_after_ms: Some(60_000), ..PolicyChange::default() };
+    assert_eq!(change.of(&now), Policy { evict_after_ms: 60_000, ..now });
+    assert_eq!(PolicyChange::default().of(&now), now);
+    let all = PolicyChange {
+        evict: Some(EvictPolicy::Wait),
+        join: Some(JoinPolicy::Auto),
+        rejoin: Some(JoinPolicy::Auto),
+        fence_after_ms: Some(1_000),
+        evict_after_ms: Some(2_000),
+        max_lease_ttl_ms: Some(3_000),
+    };
+    let after = Policy {
+        evict: EvictPolicy::Wait,
+        join: JoinPolicy::Auto,
+        rejoin: JoinPolicy::Auto,
+        fence_after_ms: 1_000,
+        evict_after_ms: 2_000,
+        max_lease_ttl_ms: 3_000,
+    };
+    assert_eq!(all.of(&now), after);
+}

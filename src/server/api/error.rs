@@ -298,6 +298,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
             OpError::InsufficientRights { .. } => Reason::InsufficientRights,
             OpError::Stale { .. } => Reason::StaleVersion,
             OpError::Done { .. } => Reason::ValueDone,
+            OpError::TooLarge { .. } => Reason::ChangeTooLarge,
             OpError::KeyEnded => Reason::KeyEnded,
         },
         TxnRefusal::ChangeTooLarge { .. } => Reason::ChangeTooLarge,

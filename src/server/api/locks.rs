@@ -382,10 +382,9 @@ impl Locks for LocksService {
         request: Request<proto::SetPolicyRequest>,
     ) -> Result<Response<proto::SetPolicyResponse>, Status> {
         let (members, authorizer, message) = self.enter_for_members(authorize::SET_POLICY, request)?;
-        let newest = members.newest_policy().await.map_err(BorderError::from)?;
-        let policy = members::policy(newest, &message.policy.unwrap_or_default())?;
-        tracing::info!(who = %authorizer.principal(), ?policy, "the policy is to be set");
-        let decision = members.set_policy(policy).await.map_err(BorderError::from)?;
+        let change = members::policy_change(&message.policy.unwrap_or_default())?;
+        tracing::info!(who = %authorizer.principal(), ?change, "the policy is to be changed");
+        let decision = members.change_policy(change).await.map_err(BorderError::from)?;
         Ok(Response::new(proto::SetPolicyResponse { decision }))
     }
 

@@ -12,7 +12,7 @@ use crate::base::time::Timestamp;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Facts, Generation, MemberName, Phase, Policy, Prefix,
+    Attempt, Command, Config, Evictee, Eviction, Facts, Generation, MemberName, Phase, PolicyChange, Prefix,
     PrefixRule, Proposal, Refused, Vouch,
 };
 use geolock_api::names::{DcId, DcSet};
@@ -247,25 +247,14 @@ impl MembersApi {
         self.me
     }
 
-    /// Returns the policy, as the newest decision that is known here has it.
-    pub fn policy(&self) -> Policy {
-        let control = self.control.borrow();
-        control.as_ref().map_or_else(Policy::default, |control| *control.state().0.policy())
-    }
-
-    /// As [`MembersApi::policy`], after every decision that anybody knew of when this was called.
-    pub async fn newest_policy(&self) -> Result<Policy, ProposalError> {
+    /// Changes the policy. Returns the number of the decision.
+    pub async fn change_policy(&self, change: PolicyChange) -> Result<u64, ProposalError> {
+        let is_done = |config: &Config| change.of(config.policy()) == *config.policy();
         self.await_newest().await?;
-        Ok(self.policy())
-    }
-
-    /// Sets the policy, which was made from the newest one. Returns the number of the decision.
-    pub async fn set_policy(&self, policy: Policy) -> Result<u64, ProposalError> {
-        let is_set = |config: &Config| *config.policy() == policy;
-        if let Some(decision) = self.done_by(is_set) {
+        if let Some(decision) = self.done_by(is_done) {
             return Ok(decision);
         }
-        self.decide(|_| Ok(Command::SetPolicy(policy)), is_set).await
+        self.decide(|config| Ok(Command::SetPolicy(change.of(config.policy()))), is_done).await
     }
 
     /// Gives the locks below a prefix this home, or none. Returns the number of the decision.

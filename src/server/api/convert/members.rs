@@ -7,7 +7,7 @@ use crate::base::time::Timestamp;
 use crate::lock_server::MembersView;
 use crate::membership::{
     Attempt, Config, EndCause, Epoch, EvictPolicy, Fallen, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS,
-    MemberName, Past, Phase, Policy, Prefix,
+    MemberName, Past, Phase, Policy, PolicyChange, Prefix,
 };
 use crate::replica::Decision;
 use crate::replica::call::{PeerStatus, Status};
@@ -139,28 +139,26 @@ fn shown(policy: &Policy) -> MemberPolicy {
     }
 }
 
-/// Returns the policy that a message sets: fields that it does not set keep their values.
-pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Result<Policy, BorderError> {
-    let evict = match asked.evict.map(|_| asked.evict()) {
-        None => now.evict,
-        Some(proto::EvictPolicy::Unspecified) => return Err(BorderError::UnknownPolicy),
-        Some(proto::EvictPolicy::Wait) => EvictPolicy::Wait,
-        Some(proto::EvictPolicy::Operator) => EvictPolicy::Operator,
-        Some(proto::EvictPolicy::Auto) => EvictPolicy::Auto,
+/// Returns the change of the policy that a message asks for.
+pub(in crate::server::api) fn policy_change(asked: &MemberPolicy) -> Result<PolicyChange, BorderError> {
+    let evict = |asked| match asked {
+        proto::EvictPolicy::Unspecified => Err(BorderError::UnknownPolicy),
+        proto::EvictPolicy::Wait => Ok(EvictPolicy::Wait),
+        proto::EvictPolicy::Operator => Ok(EvictPolicy::Operator),
+        proto::EvictPolicy::Auto => Ok(EvictPolicy::Auto),
     };
-    let join = |asked, now| match asked {
-        None => Ok(now),
-        Some(proto::JoinPolicy::Unspecified) => Err(BorderError::UnknownPolicy),
-        Some(proto::JoinPolicy::Operator) => Ok(JoinPolicy::Operator),
-        Some(proto::JoinPolicy::Auto) => Ok(JoinPolicy::Auto),
+    let join = |asked| match asked {
+        proto::JoinPolicy::Unspecified => Err(BorderError::UnknownPolicy),
+        proto::JoinPolicy::Operator => Ok(JoinPolicy::Operator),
+        proto::JoinPolicy::Auto => Ok(JoinPolicy::Auto),
     };
-    Ok(Policy {
-        evict,
-        join: join(asked.join.map(|_| asked.join()), now.join)?,
-        rejoin: join(asked.rejoin.map(|_| asked.rejoin()), now.rejoin)?,
-        fence_after_ms: asked.fence_after_ms.unwrap_or(now.fence_after_ms),
-        evict_after_ms: asked.evict_after_ms.unwrap_or(now.evict_after_ms),
-        max_lease_ttl_ms: asked.max_lease_ttl_ms.unwrap_or(now.max_lease_ttl_ms),
+    Ok(PolicyChange {
+        evict: asked.evict.map(|_| evict(asked.evict())).transpose()?,
+        join: asked.join.map(|_| join(asked.join())).transpose()?,
+        rejoin: asked.rejoin.map(|_| join(asked.rejoin())).transpose()?,
+        fence_after_ms: asked.fence_after_ms,
+        evict_after_ms: asked.evict_after_ms,
+        max_lease_ttl_ms: asked.max_lease_ttl_ms,
     })
 }
 
