@@ -26,6 +26,8 @@ pub(super) struct Record {
     pub content: Content,
     /// After `content`, in the order of application.
     effects: VecDeque<Effect>,
+    /// The weights of the updates among `effects`.
+    unfolded: usize,
     /// The content at a later position, so that readers need not apply many effects again and again.
     ahead: Option<Box<(Position, Content)>>,
     /// The tombstones after all effects, while some effect may change them.
@@ -74,6 +76,14 @@ impl Effect {
         }
     }
 
+    /// Returns the most by which its update makes the reading of the value larger.
+    fn weight(&self) -> usize {
+        match self.action() {
+            Action::Update(update) => update.weight(),
+            Action::Remove | Action::Expire(_) | Action::Expired => 0,
+        }
+    }
+
     fn apply_to(&self, content: &mut Content) {
         content.apply(self.action(), &self.at());
     }
@@ -85,6 +95,7 @@ impl Record {
             key,
             content,
             effects: VecDeque::new(),
+            unfolded: 0,
             ahead: None,
             newest_tombstones: None,
             uncompacted: 0,
@@ -109,6 +120,7 @@ impl Record {
                 tombstones.apply(action, &effect.at())
             }
         };
+        self.unfolded += effect.weight();
         self.effects.push_back(effect);
         fate
     }
@@ -164,6 +176,11 @@ impl Record {
         content
     }
 
+    /// Returns a bound of the weight of the newest reading, at no cost.
+    pub fn weight_bound(&self) -> usize {
+        self.content.slots.weight().unwrap_or(0) + self.unfolded
+    }
+
     /// Returns the type of the newest value, without building the value where that is possible.
     pub fn newest_type(&mut self) -> Option<Type> {
         match self.effects.back().map(Effect::action) {
@@ -189,6 +206,7 @@ impl Record {
             return false;
         }
         let effect = self.effects.pop_front().expect("there is a first one");
+        self.unfolded -= effect.weight();
         around(&self.content, &effect, Side::Before);
         effect.apply_to(&mut self.content);
         self.compacted_at = 0;

@@ -1,17 +1,17 @@
 //! All keys of a datacenter.
 
+mod changes;
 mod compact;
 
 use crate::base::bugs::{Bug, Bugs};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::some_names::SomeNames;
 use crate::base::tables::{Fifo, Keyed, KeyedRows, RowIndex as _, row_index};
 use crate::base::time::Timestamp;
 use crate::base::work;
-use crate::causal_log::{Action, Change, Entry, Op};
+use crate::causal_log::{Action, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{self, At, Dot, SharedValue, Shown};
 use crate::store_state::content::Content;
@@ -257,59 +257,6 @@ impl Store {
         }
         work::count(end);
         (found.into_taken(), is_full || end < self.records.end())
-    }
-
-    /// Checks that a client of this datacenter may make these changes now, one after the other.
-    pub fn check(&mut self, changes: &[Change], seen: &VersionVector) -> Result<(), ChangeError> {
-        let mut repeated: BTreeMap<&Key, Option<Content>> = BTreeMap::new();
-        if changes.len() > 1 {
-            let mut keys: Vec<&Key> = changes.iter().map(|change| &change.key).collect();
-            keys.sort_unstable();
-            repeated.extend(keys.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| (pair[0], None)));
-        }
-        for (index, Change { key, action }) in changes.iter().enumerate() {
-            let at = uncommitted(self.me, index, seen);
-            let Some(content) = repeated.get_mut(key) else {
-                self.check_one(key, action, &at)?;
-                continue;
-            };
-            let content = content.get_or_insert_with(|| self.newest(key));
-            let checked = match action {
-                Action::Update(_) | Action::Expire(_) if !content.tombstones.lets_in(&at) => {
-                    Err(OpError::KeyEnded)
-                }
-                Action::Update(update) => content.slots.check(update, self.me),
-                Action::Expire(_) | Action::Remove | Action::Expired => Ok(()),
-            };
-            checked.map_err(|error| ChangeError { key: key.clone(), error })?;
-            content.apply(action, &at);
-        }
-        Ok(())
-    }
-
-    fn check_one(&mut self, key: &Key, action: &Action, at: &At<'_>) -> Result<(), ChangeError> {
-        let me = self.me;
-        let record = self.records.find(key).map(|row| &mut self.records[row]);
-        let has_ended = record.as_ref().is_some_and(|record| !record.newest_tombstones().lets_in(at));
-        let has_ended = has_ended && !self.bugs.has(Bug::ChangeOfEndedKey);
-        let checked = match (action, record) {
-            (Action::Remove | Action::Expired, _) => Ok(()),
-            (Action::Update(_) | Action::Expire(_), _) if has_ended => Err(OpError::KeyEnded),
-            (Action::Expire(_), _) => Ok(()),
-            (Action::Update(update), None) => Content::default().slots.check(update, me),
-            (Action::Update(update), Some(record)) => {
-                if record.has_effects() && !value::depends_on_state(update) {
-                    let wanted = update.root_type();
-                    match record.newest_type() {
-                        Some(is) if is != wanted => Err(OpError::WrongType { is, wanted }),
-                        _ => update.validate(),
-                    }
-                } else {
-                    record.read(Position(u64::MAX)).slots.check(update, me)
-                }
-            }
-        };
-        checked.map_err(|error| ChangeError { key: key.clone(), error })
     }
 
     /// Returns the content with everything applied so far.

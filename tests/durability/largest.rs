@@ -15,6 +15,8 @@ use geolock::client::{
 
 /// Elements of 3 bytes of one step.
 const STEP: u32 = 100_000;
+/// Most of them of one set.
+const SET: u32 = 4 * STEP;
 
 /// A server that has just taken or applied a commit of this size may be behind, and says when to ask again.
 async fn begin(client: &Client) -> Transaction {
@@ -30,13 +32,14 @@ fn elements(from: u32, count: u32) -> Update {
     Update::set_add((from..from + count).map(|n| n.to_le_bytes()[..3].to_vec()))
 }
 
-/// The most elements of a set that fit a commit: each takes 5 of 4 MiB, and the smallest number of bytes on
+/// The most elements of sets that fit a commit: each takes 5 of 4 MiB, and the smallest number of bytes on
 /// disk for its weight. One step above is refused and changes nothing.
-async fn largest_set(client: &Client) -> Snapshot {
+async fn largest_sets(client: &Client) -> Snapshot {
     let mut txn = begin(client).await;
     let mut count = 0;
     loop {
-        match txn.update(&key("set"), elements(count, STEP)).await {
+        let set = key(&format!("set {}", count / SET));
+        match txn.update(&set, elements(count, STEP)).await {
             Ok(()) => count += STEP,
             Err(TxnError::Refused(Reason::TransactionTooLarge, why)) => {
                 assert!(why.to_string().contains("4194304"), "{why}");
@@ -67,7 +70,15 @@ async fn shows_both(client: &Client, at_least: &Snapshot) {
         value = value.field("f").expect("it is a map");
     }
     assert_eq!(value.counter(), Ok(60_000));
-    // The set itself is larger than an answer may be.
+    for (set, from) in [("set 0", 0), ("set 1", SET)] {
+        let read = client.read_many(&[key(set)], &patient(at_least)).await.expect("it is up");
+        let value = read.values.into_iter().next().expect("one key was read");
+        let mut wanted: Vec<_> = (from..from + SET).map(|n| n.to_le_bytes()[..3].to_vec()).collect();
+        wanted.sort();
+        let found: Vec<_> =
+            value.set().expect("it is a set").iter().map(|element| element.to_vec()).collect();
+        assert!(found == wanted, "{} of {} elements", found.len(), wanted.len());
+    }
     let mut after = begin(client).await;
     after.update(&key("after"), Update::counter(1)).await.expect("it serves");
     after.commit().await.expect("it serves");
@@ -80,8 +91,8 @@ async fn the_largest_commits_are_read_elsewhere_and_after_a_restart() {
     // Preparing a step takes seconds on a busy machine.
     let config = ClientConfig { ttl: Some(Duration::from_secs(60)), ..cluster.client_config(0) };
     let writer = within(Client::connect(config)).await.expect("it serves");
-    let set = largest_set(&writer).await;
-    let both = merged([&set, &deepest_counters(&writer).await]);
+    let sets = largest_sets(&writer).await;
+    let both = merged([&sets, &deepest_counters(&writer).await]);
     for client in &clients {
         shows_both(client, &both).await;
     }

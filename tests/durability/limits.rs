@@ -19,6 +19,8 @@ use geolock_api::proto;
 /// Largest change, in bytes, and most bytes of a transaction.
 const CHANGE: usize = 1 << 20;
 const TRANSACTION: usize = 4 << 20;
+/// Most bytes of a set, as it is read.
+const VALUE: usize = 2 << 20;
 /// Most changes of a transaction.
 const CHANGES: usize = 100_000;
 /// Longest time to live of a key, in milliseconds: ten years.
@@ -69,7 +71,18 @@ fn sizes() -> Vec<Limit> {
     let in_field = |len| Update::counter(1).in_field(bytes(len));
     let version = VersionedReading { version: u64::MAX, value: bytes(versioned).into(), done: false };
     let fields = vec![(bytes(field).into(), Reading::Counter(1))];
+    // In a reading an element has 2 bytes more, a set 4; an operation has 10 besides its element.
+    let large = space("whole", 2);
+    let rest = VALUE - 4 - 2 * (2 + large) - 10;
+    let whole = [vec![7; large], vec![8; large], vec![9; rest]];
     vec![
+        limit(
+            "whole",
+            &whole.clone().map(|element| Update::set_add([element])),
+            Update::set_add(["one more"]),
+            (Reason::ChangeTooLarge, "2097152"),
+            Reading::Set(Type::AddWinsSet, whole.map(Into::into).to_vec()),
+        ),
         limit(
             "register",
             &[Update::register(bytes(register))],

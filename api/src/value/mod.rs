@@ -30,7 +30,7 @@ mod reading;
 mod update;
 
 pub use operation::{
-    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type,
-    Update, validate_nesting,
+    FlagOp, MAX_DEPTH, MAX_VALUE_BYTES, MapOp, MapType, Op, OpError, PathStep, RegisterOp,
+    ResettableCounterOp, SetOp, Type, Update, validate_nesting,
 };
 pub use reading::{ELEMENT_OVERHEAD, READING_OVERHEAD, Reading, VersionedReading};

@@ -11,6 +11,10 @@ use crate::names::DcId;
 
 /// Maximum nesting depth of maps.
 pub const MAX_DEPTH: usize = 8;
+/// Most bytes of the [reading](super::Reading::weight) of a set or a map, which a change may reach. A step reads
+/// twice as much: datacenters may add to a value at the same moment, and it can be read and made smaller after
+/// that.
+pub const MAX_VALUE_BYTES: usize = 2 << 20;
 
 /// The type of a value. A key that was never written is every type's empty value. [The module](super) defines
 /// the result of concurrent operations on each.
@@ -222,6 +226,15 @@ pub enum OpError {
     Done {
         /// The version of the value.
         is: u64,
+    },
+    /// A client could hardly read the value any more.
+    #[error(
+        "the value would have about {bytes} bytes when it is read, at most {MAX_VALUE_BYTES} are allowed: remove elements, or \
+         spread them over several keys"
+    )]
+    TooLarge {
+        /// A bound of the bytes of its reading, with the change.
+        bytes: usize,
     },
     /// The key ended after the snapshot of the transaction.
     #[error(

@@ -45,6 +45,6 @@ mod versioned;
 
 pub use at::{At, Dot};
 pub use digest::Shown;
-pub use rules::{depends_on_state, leaves_tombstones, may_be_the_last};
+pub use rules::{adds_elements, depends_on_state, leaves_tombstones, may_be_the_last};
 pub use shared::SharedValue;
 pub use slots::Slots;

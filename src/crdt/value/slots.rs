@@ -8,9 +8,9 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, Dot};
+use crate::crdt::value::{At, Dot, element, rules};
 use geolock_api::names::DcId;
-use geolock_api::value::{Op, OpError, PathStep, Reading, Type, Update};
+use geolock_api::value::{Op, OpError, PathStep, READING_OVERHEAD, Reading, Type, Update};
 
 /// A value, or none. There are several only if datacenters concurrently wrote it first as different types.
 /// Then readers see the one whose type comes first in [`Type`], and the others are hidden until that one is
@@ -51,6 +51,12 @@ impl Slots {
     /// depend on the number of elements.
     pub fn weight(&self) -> Option<usize> {
         self.visible().map(State::weight)
+    }
+
+    /// Returns a bound of the bytes by which an update makes the reading larger, without the cost of applying
+    /// it to a copy: that depends on the elements that the update names.
+    pub fn growth(&self, update: &Update) -> usize {
+        if rules::adds_elements(update) { self.growth_within(&update.path, &update.op) } else { 0 }
     }
 
     /// If readers see a bounded counter, returns the rights of each datacenter that has some.
@@ -181,6 +187,13 @@ impl Slots {
         self.visible().map_or_else(Shown::default, |state| state.digest(place))
     }
 
+    pub(super) fn growth_within(&self, path: &[PathStep], op: &Op) -> usize {
+        match self.find(type_of(path, op)) {
+            Ok(slot) => self.0[slot].growth(path, op),
+            Err(_) => weight_of_new(path, op),
+        }
+    }
+
     pub(super) fn digest_near_within(&self, place: Place, path: &[PathStep], op: &Op) -> Shown {
         let wanted = type_of(path, op);
         if self.0.iter().any(|state| state.is_visible() && state.value_type() != wanted) {
@@ -190,6 +203,12 @@ impl Slots {
         let slot = self.find(wanted);
         slot.map_or_else(|_| Shown::default(), |slot| self.0[slot].digest_near(place, path, op))
     }
+}
+
+/// Returns a bound of the weight of a value that an operation makes.
+pub(super) fn weight_of_new(path: &[PathStep], op: &Op) -> usize {
+    let fields = path.iter().map(|step| READING_OVERHEAD + element::weight(&step.field)).sum::<usize>();
+    fields + READING_OVERHEAD + op.weight()
 }
 
 /// Returns the type of value that an operation is for, with this rest of its path.

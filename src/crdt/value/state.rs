@@ -9,7 +9,8 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
-use crate::crdt::value::{At, Dot};
+use crate::crdt::value::slots::weight_of_new;
+use crate::crdt::value::{At, Dot, element};
 use geolock_api::names::DcId;
 use geolock_api::value::{MapOp, MapType, Op, OpError, PathStep, Reading, Type};
 
@@ -74,6 +75,21 @@ impl State {
         match self {
             State::Leaf(leaf) => leaf.value().weight(),
             State::Map(_, map) => map.weight(),
+        }
+    }
+
+    /// Returns a bound of the bytes by which an operation makes the reading larger.
+    pub fn growth(&self, path: &[PathStep], op: &Op) -> usize {
+        match (self, path.split_first()) {
+            (State::Leaf(leaf), _) => {
+                let mut named = 0;
+                leaf.atoms_near(op, &mut |atom| named += element::weight(atom));
+                op.weight().saturating_sub(named)
+            }
+            (State::Map(_, map), Some((step, inner))) => map
+                .field(&step.field)
+                .map_or_else(|| weight_of_new(path, op), |slots| slots.growth_within(inner, op)),
+            (State::Map(..), None) => 0,
         }
     }
 
