@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::addresses::LastAddresses;
 use super::wan::Wan;
 use crate::base::wire::{MAX_FRAME, VERSIONS};
 use crate::pki::Credentials;
@@ -62,6 +63,9 @@ pub struct InterdcConfig {
     pub control: Option<mpsc::Sender<ControlFrame>>,
     /// Where the requests of servers go that are no member and ask to join. Default none: they are refused.
     pub joins: Option<mpsc::Sender<JoinCall>>,
+    /// Where peers were reached last, by the names of `peers`: used while a name cannot be resolved. Default
+    /// none.
+    pub addresses: LastAddresses,
 }
 
 /// A frame of the control group, on the link from a peer.
@@ -106,6 +110,7 @@ impl InterdcConfig {
             wan: None,
             control: None,
             joins: None,
+            addresses: LastAddresses::default(),
         }
     }
 }

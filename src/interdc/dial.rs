@@ -182,14 +182,14 @@ impl Dialler {
             (AttemptError::Connect(_) | AttemptError::Silent(_), Some(unresolved)) => unresolved,
             (error, _) => error,
         })?;
-        self.peer.note_address(connection.remote_address());
+        self.context.addresses.note(&self.peer.address, connection.remote_address());
         Ok(connection)
     }
 
     /// Returns the addresses of the peer. A name service that is silent gets half of the time, if one that
     /// worked is known.
     async fn addresses(&self, limit: Duration) -> Result<Addresses, AttemptError> {
-        let last = self.peer.last_address();
+        let last = self.context.addresses.of(&self.peer.address);
         let patience = if last.is_some() { limit / 2 } else { limit };
         let resolved = timeout(patience, self.resolve()).await;
         or_last(resolved.unwrap_or_else(|_| Err(self.unresolved("no answer in time"))), last)

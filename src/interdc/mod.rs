@@ -8,6 +8,7 @@
 //!           endpoint.rs   starts and joins everything
 //!           peer.rs       one task per peer: no link -> link -> no link; the only reporter of its events
 //!           dial.rs       outgoing attempts        accept.rs   incoming ones, until the peer is identified
+//!           addresses.rs  where peers were reached last
 //!           source.rs     the ports that attempts begin from
 //!           hello.rs      the first messages of both sides
 //!           runs.rs       two servers under one identity: a copied machine
@@ -15,6 +16,7 @@
 //! ```
 
 mod accept;
+mod addresses;
 mod config;
 mod dial;
 mod endpoint;
@@ -40,6 +42,7 @@ mod wan_profile;
 #[cfg(test)]
 mod tests;
 
+pub use addresses::LastAddresses;
 pub use config::{ControlFrame, InterdcConfig, JoinCall, QueueBound};
 pub use error::{DownReason, FrameError, InterdcError, Refusal, SendError};
 pub use event::{Lane, LinkEvent, LinkId};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::accept::Candidate;
+use super::addresses::LastAddresses;
 use super::config::{ControlFrame, InterdcConfig, JoinCall, QueueBound};
 use super::error::{AttemptError, DownReason, Refusal};
 use super::event::{Lane, LinkId};
@@ -57,6 +58,8 @@ pub(super) struct Context {
     pub control: Option<mpsc::Sender<ControlFrame>>,
     pub joins: Option<mpsc::Sender<JoinCall>>,
     pub refusals: Mutex<Refusals>,
+    /// Where peers were reached last.
+    pub addresses: LastAddresses,
     /// The socket has failed: no link works any more.
     pub has_failed: AtomicBool,
     /// True while messages of other lanes than [`Lane::Urgent`] are passed on.
@@ -94,6 +97,7 @@ impl Context {
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: config.control.clone(),
             joins: config.joins.clone(),
+            addresses: config.addresses.clone(),
             refusals: Mutex::default(),
             has_failed: AtomicBool::new(false),
             takes_bulk: watch::Sender::new(true),
@@ -122,6 +126,7 @@ impl Context {
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: None,
             joins: None,
+            addresses: LastAddresses::default(),
             refusals: Mutex::default(),
             has_failed: AtomicBool::new(false),
             takes_bulk: watch::Sender::new(true),
@@ -277,8 +282,6 @@ pub(super) struct Peer {
     /// Bytes on earlier links.
     wire: Mutex<WireStats>,
     last_error: Mutex<Option<String>>,
-    /// The one at which it was reached last.
-    last_address: Mutex<Option<SocketAddr>>,
 }
 
 /// A peer without a task.
@@ -321,7 +324,6 @@ impl Peer {
             lanes: Default::default(),
             wire: Mutex::default(),
             last_error: Mutex::default(),
-            last_address: Mutex::default(),
         };
         (peer, receiver)
     }
@@ -394,16 +396,6 @@ impl Peer {
         if self.set_error(text.clone()) {
             tracing::warn!(peer = %self.id, address = self.address, error = text, "no link");
         }
-    }
-
-    /// Notes the address at which it was reached.
-    pub(super) fn note_address(&self, address: SocketAddr) {
-        *self.last_address.lock().expect("nothing panics while it holds an address") = Some(address);
-    }
-
-    /// Returns the address at which it was reached last in this run.
-    pub(super) fn last_address(&self) -> Option<SocketAddr> {
-        *self.last_address.lock().expect("nothing panics while it holds an address")
     }
 
     /// Stores the error. Returns true if it differs from the last one.

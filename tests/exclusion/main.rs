@@ -10,4 +10,5 @@ mod fixture;
 mod away;
 mod between_datacenters;
 mod homes;
+mod names;
 mod requests;

@@ -10,7 +10,9 @@ use tokio::time::timeout;
 use super::world::{Node, PATIENCE, Way, World, dc};
 use crate::base::wire::MAX_FRAME;
 use crate::interdc::transport::STREAM_WINDOW;
-use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
+use crate::interdc::{
+    DownReason, Interdc, InterdcConfig, Lane, LastAddresses, LinkEvent, QueueBound, SendError, Wan,
+};
 use crate::pki::{CA_FILE, Credentials, Role, Validity};
 
 #[tokio::test]
@@ -63,6 +65,21 @@ async fn a_port_that_nothing_answers_is_exchanged() {
     active.interdc.shutdown().await;
     assert_eq!(passive.down().await, DownReason::Finished);
     passive.interdc.shutdown().await;
+}
+
+/// No name server answers for `.invalid` (RFC 6761).
+#[tokio::test]
+async fn an_address_of_an_earlier_run_is_used_while_its_name_is_gone() {
+    let world = World::new();
+    let gone = format!("gone.invalid:{}", world.address(1).port());
+    let mut config = world.config(0);
+    config.peers[0].1 = gone.clone();
+    config.addresses = LastAddresses::new([(gone, world.address(1))].into());
+    let mut other = world.config(1);
+    other.peers[0].1 = "127.0.0.1:1".into();
+    let (mut active, mut passive) = (world.start_with(config), world.start_with(other));
+    active.up().await;
+    passive.up().await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::NodeError;
 use super::lost_history::{self, LostHistory};
 use crate::base::wire::{CONTROL_VERSION, VERSIONS};
 use crate::control::{ControlFile, MAX_VOTERS, MemberId, Timing};
-use crate::interdc::{InterdcConfig, Links, Wan};
+use crate::interdc::{InterdcConfig, LastAddresses, Links, Wan};
 use crate::journal::MemberNames;
 use crate::lock_server::{DatacenterConfig, MembersHandle};
 use crate::membership::{
@@ -84,6 +84,10 @@ impl Place {
         Ok(Place { config, joined, file })
     }
 
+    pub(super) fn data_dir(&self) -> &Path {
+        &self.config.journal.dir
+    }
+
     /// Returns the members that are known at the start, with their names.
     pub(super) fn names(&self) -> BTreeMap<DcId, String> {
         match &self.joined {
@@ -103,6 +107,7 @@ impl Place {
         self,
         tls: watch::Receiver<Credentials>,
         wan: Option<Wan>,
+        addresses: LastAddresses,
     ) -> (DatacenterConfig, Channels, GroupPlan) {
         let Place { config, joined, file } = self;
         let me = config.replica.dc;
@@ -123,6 +128,7 @@ impl Place {
             wan,
             control: Some(control),
             joins: Some(joins),
+            addresses,
             generation: generation.0,
             ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
         };
