@@ -314,6 +314,7 @@ impl FakeMachine {
             clock_skew: false,
             clock_behind_ms: 0,
             backed_for_ms: None,
+            unknown_leases_ms: 0,
             disk_space: DiskSpace::default(),
             load: Load::default(),
             applied: VersionVector::default(),

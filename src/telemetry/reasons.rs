@@ -8,18 +8,21 @@ use geolock_api::time::brief;
 const NOTEWORTHY_MS: i64 = 1_000;
 
 /// Returns the reason of a server that is read-only. `unheard`: the members that are not reachable, by their
-/// names.
-pub fn read_only(unheard: &[String]) -> String {
-    let first = match unheard {
-        [] => {
-            "all members are heard: it fetches the entries of its own log that others have, and after a lost or restored \
-             data directory it waits until the longest lease that it may not know has ended (limits.max_lease_ttl)"
-        }
-        _ => "not every member has said yet how much it has of this datacenter's log",
-    };
-    match unheard {
-        [] => first.into(),
-        unheard => format!("{first}: start those that are missing ({})", unheard.join(", ")),
+/// names. `leases_ms`: for how long leases may live that it does not know.
+pub fn read_only(unheard: &[String], leases_ms: u64) -> String {
+    if !unheard.is_empty() {
+        return format!(
+            "not every member has said yet how much it has of this datacenter's log: start those that are missing ({})",
+            unheard.join(", ")
+        );
+    }
+    match leases_ms {
+        0 => "all members are heard: it fetches the entries of its own log that others have".into(),
+        _ => format!(
+            "all members are heard: its data directory was lost or restored, and it waits until the longest lease that it \
+             may not know has ended (limits.max_lease_ttl), {} more",
+            brief(Duration::from_millis(leases_ms))
+        ),
     }
 }
 
@@ -49,10 +52,12 @@ mod tests {
 
     #[test]
     fn the_members_that_are_missing_are_named_and_none_if_all_are_heard() {
-        let said = read_only(&["dc1 (fra)".into(), "dc2".into()]);
+        let said = read_only(&["dc1 (fra)".into(), "dc2".into()], 9_000);
         assert!(said.ends_with("start those that are missing (dc1 (fra), dc2)"), "{said}");
-        let said = read_only(&[]);
-        assert!(said.contains("longest lease") && !said.contains("start those"), "{said}");
+        let said = read_only(&[], 9_000);
+        assert!(said.contains("longest lease") && said.ends_with("9.0 s more"), "{said}");
+        let said = read_only(&[], 0);
+        assert!(said.ends_with("that others have"), "{said}");
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Snapshot {
             Phase::ReadOnly => {
                 let unheard = self.status.peers.iter().filter(|peer| !peer.reachable);
                 let unheard: Vec<String> = unheard.map(|peer| peer.dc.to_string()).collect();
-                Err(format!("read only: {}", reasons::read_only(&unheard)))
+                Err(format!("read only: {}", reasons::read_only(&unheard, self.status.unknown_leases_ms)))
             }
             Phase::Forked { dc, seq } => Err(format!(
                 "forked: entry {} of the log of {dc} is not the same everywhere; an operator has to decide which \

@@ -53,6 +53,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         clock_skew: false,
         clock_behind_ms: 0,
         backed_for_ms: None,
+        unknown_leases_ms: 0,
         disk_space: DiskSpace::default(),
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),

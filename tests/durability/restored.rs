@@ -8,7 +8,8 @@ use std::fs;
 use crate::fixture::backup::{SHORT_LEASES, copy};
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving;
-use crate::fixture::{lock, servers};
+use crate::fixture::said::run;
+use crate::fixture::{lock, servers, until};
 use geolock::client::AcquireRequest;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,6 +37,12 @@ async fn an_old_copy_catches_up_and_reuses_no_number() {
     fs::remove_dir_all(cluster.data_dir(0)).expect("it is there");
     copy(&backup, &cluster.data_dir(0));
     cluster.restart(0);
+    let reason = "it waits until the longest lease that it may not know has ended (limits.max_lease_ttl), ";
+    until("it says for what it waits, and for how long", || {
+        let said = run(&mut cluster.command(0, ["status"])).stdout;
+        let rest = said.split_once(reason)?.1;
+        rest.split_once(" s more").and_then(|(left, _)| left.parse::<f64>().ok()).filter(|left| *left > 0.0)
+    });
     let clients = serving(&cluster).await;
     assert_eq!(read(&clients[0], "since", &made).await.as_deref(), Some(&b"acknowledged"[..]));
     assert!(!cluster.data_dir(0).join("restored").exists(), "it is known");

@@ -48,6 +48,7 @@ pub(super) fn status(status: &Status) -> Value {
         "clock_skew": status.clock_skew,
         "clock_behind_ms": status.clock_behind_ms,
         "backed_for_ms": status.backed_for_ms,
+        "unknown_leases_ms": status.unknown_leases_ms,
         "overloaded": status.overloaded,
         "decision": status.decision,
         "epoch": status.epoch,

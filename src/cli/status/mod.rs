@@ -78,7 +78,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
         Phase::ReadOnly => {
             let unheard = status.peers.iter().filter(|peer| !peer.reachable);
             let unheard: Vec<String> = unheard.map(|peer| names.show(peer.dc)).collect();
-            warnings.push(reasons::read_only(&unheard));
+            warnings.push(reasons::read_only(&unheard, status.unknown_leases_ms));
         }
         Phase::Starting => {
             let heard = status.peers.iter().filter(|peer| peer.reachable);

@@ -33,6 +33,9 @@ pub struct Status {
     /// If members are evicted by time: for how many milliseconds a majority of the voters backs this one
     /// without further acknowledgements; then it grants nothing. `None` if that is not needed.
     pub backed_for_ms: Option<u64>,
+    /// While it is read-only: for so many milliseconds leases may live that its data directory, an old copy
+    /// or an empty one in the place of a used one, does not know. 0 otherwise.
+    pub unknown_leases_ms: u64,
     /// Room on the disk of its journal.
     pub disk_space: DiskSpace,
     /// Says if the server keeps up with the calls of its clients.

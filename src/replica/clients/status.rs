@@ -55,6 +55,7 @@ impl StatusView<'_> {
                 .member_lease
                 .backed_for(self.now.mono)
                 .map(|backed| backed.as_millis() as u64),
+            unknown_leases_ms: self.lifecycle.own_log.unknown_leases_for(self.now.mono).as_millis() as u64,
             disk_space: self.lifecycle.stalls.disk(),
             load: self.lifecycle.admission.load(),
             applied: self.log.applied().clone(),

@@ -166,6 +166,14 @@ impl OwnLog {
         matches!(self.directory, Directory::Doubted { .. })
     }
 
+    /// Returns for how long leases may live that this directory does not know.
+    pub fn unknown_leases_for(&self, now: Instant) -> Duration {
+        match self.directory {
+            Directory::Doubted { leases_until: Some(until) } => until.saturating_since(now),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Returns true if this run still waits for members because it has restarted.
     pub fn is_asking(&self) -> bool {
         self.asks_until.is_some()

@@ -220,6 +220,7 @@ impl Witness {
             clock_skew: false,
             clock_behind_ms: 0,
             backed_for_ms: None,
+            unknown_leases_ms: 0,
             disk_space: DiskSpace::Enough,
             load: Load::Fits,
             applied: VersionVector::default(),

@@ -39,6 +39,7 @@ pub(in crate::server::api) fn status(
         clock_skew: status.clock_skew,
         clock_behind_ms: status.clock_behind_ms,
         backed_for_ms: status.backed_for_ms,
+        unknown_leases_ms: status.unknown_leases_ms,
         decision: status.members.decision,
         epoch: status.members.epoch,
         evicting: ids(status.members.evicting),

@@ -255,6 +255,7 @@ fn status() -> Status {
         clock_skew: true,
         clock_behind_ms: 0,
         backed_for_ms: None,
+        unknown_leases_ms: 0,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
         members: MembersStatus {
