@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use tokio::time::{Instant, sleep};
 
 use super::connect::{self, ConnectArgs, refused};
 use super::dc_names::DcNames;
@@ -26,10 +27,15 @@ use super::waiting::{Telling, Waiting};
 use crate::server::config::{parse_duration, units_of_durations};
 use geolock_api::names::{LockName, MAX_LABEL};
 use geolock_client::{
-    AcquireError, AcquireRequest, Client, ClientError, FencingToken, LockGuard, LostReason, Mode, Wait,
-    lease_margin,
+    AcquireError, AcquireRequest, Client, ClientError, FencingToken, LockGuard, LostReason, Mode, Reason,
+    Wait, lease_margin,
 };
 use geolock_recipes::{Semaphore, SemaphoreError};
+
+/// Most time until members know that all of them understand locks with a home, unless a release does not.
+const UNDERSTOOD_WITHIN: Duration = Duration::from_secs(5);
+/// The wait between two attempts meanwhile.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Run a command while holding locks.
 ///
@@ -115,7 +121,7 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let waiting = Waiting { names: &names, mode: args.mode(), label: &args.label() };
     let acquired = tokio::select! {
         biased;
-        acquired = client.acquire(request) => acquired,
+        acquired = acquire(&client, request, args.patience()) => acquired,
         () = waiting.tell(&client, Telling::of(args.verbose)) => unreachable!("it goes on for ever"),
         signal = signals.wish_to_end() => {
             // That leaves the queue. A second signal ends the wait.
@@ -139,6 +145,22 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         }
     }
     outcome.map(|(ended, _)| ExitCode::from(ended.exit_code()))
+}
+
+/// Acquires. In the first moment of a cluster its members do not know yet that all of them understand locks with
+/// a home: that is waited for.
+async fn acquire(
+    client: &Client,
+    request: AcquireRequest,
+    patience: Duration,
+) -> Result<LockGuard, AcquireError> {
+    let until = Instant::now() + patience;
+    loop {
+        match client.acquire(request.clone()).await {
+            Err(AcquireError::Refused(Reason::NotYet, _)) if Instant::now() < until => sleep(AGAIN).await,
+            acquired => return acquired,
+        }
+    }
 }
 
 /// The state of the locks when the command has ended.
@@ -288,6 +310,14 @@ impl LockArgs {
 
     fn mode(&self) -> Mode {
         if self.shared { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    /// Returns for how long a refusal that passes by itself is waited for.
+    fn patience(&self) -> Duration {
+        match self.wait {
+            _ if self.try_once => Duration::ZERO,
+            wait => wait.map_or(UNDERSTOOD_WITHIN, |wait| wait.min(UNDERSTOOD_WITHIN)),
+        }
     }
 
     fn label(&self) -> String {

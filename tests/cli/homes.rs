@@ -79,3 +79,17 @@ fn datacenters_are_named_by_id_or_by_name_in_every_command() {
         assert!(refused.stderr.contains(why), "{args:?}: {refused:?}");
     }
 }
+
+/// None of them has heard yet that all others understand such locks.
+#[test]
+fn a_lock_with_a_home_is_had_in_the_first_moment_of_a_cluster() {
+    for _ in 0..3 {
+        let mut cluster = servers(3).prepared();
+        (0..3).for_each(|dc| cluster.launch(dc));
+        (0..3).for_each(|dc| drop(cluster.server(dc).line("listening")));
+        for dc in 0..3 {
+            let said = run(&mut cluster.command(dc, ["lock", "--home", "1", "x", "--", "true"]));
+            assert_eq!(said.code, 0, "{said:?}");
+        }
+    }
+}
