@@ -52,7 +52,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         draining,
         clock_skew: false,
         clock_behind_ms: 0,
-        backed_for_ms: None,
+        backed_for_ms: Some(9_500),
         disk_space: DiskSpace::default(),
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),

@@ -47,6 +47,30 @@ async fn one_that_is_killed_is_evicted_and_its_locks_are_granted_elsewhere() {
         listed(&cluster, dc, "two settled members", |list| all_settled(list, 2));
     }
     assert_eq!(held.is_lost(), None, "nobody else lost a lock");
+    for dc in 0..2 {
+        let line = cluster.server(dc).line("the members have evicted dc2");
+        assert!(line.contains("WARN"), "{line}");
+        let page = cluster.page(dc, "/metrics");
+        assert!(page.contains("geolock_evictions_total{cause=\"silence\"} 1"), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_no_majority_acknowledges_says_so_in_its_log_and_its_metrics() {
+    let (mut cluster, clients) = three_by_time().await;
+    drop(clients);
+    let fenced = |page: String| page.contains("geolock_backed_for_seconds 0.0");
+    assert!(!fenced(cluster.page(2, "/metrics")));
+    for dc in 0..2 {
+        cluster.server(dc).stop();
+    }
+    let line = cluster.server(2).line("no majority of the voters acknowledges this member");
+    assert!(line.contains("WARN"), "{line}");
+    until("the metric shows it", || fenced(cluster.page(2, "/metrics")).then_some(()));
+    for dc in 0..2 {
+        cluster.server(dc).signal(Signal::CONT);
+    }
+    cluster.server(2).line("a majority of the voters acknowledges this member again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
