@@ -129,3 +129,27 @@ async fn a_policy_that_contradicts_itself_is_refused_and_the_policy_is_shown() {
         assert_eq!(said.code, 0, "{command:?}: {said:?}");
     }
 }
+
+/// A policy that limits leases applies when those from before are over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_waits_for_longer_leases_says_so_and_for_how_long() {
+    let (mut cluster, clients) = three(AUTO).await;
+    drop(clients);
+    let said = run(&mut cluster.command(0, ["lock", "--ttl", "50s", "x", "--", "true"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = policy(&cluster, &["--evict", "auto"]);
+    assert!(said.stdout.contains("Evict = auto does not apply yet to dc0"), "{said:?}");
+    let again = ["--evict-after", "40s"];
+    let said = policy(&cluster, &again);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("applies to dc0"), "{said:?}");
+    assert!(said.stderr.contains("may still have longer leases than it allows"), "{said:?}");
+    // limits.max_lease_ttl is 60 s by default, the policy allows 15 s.
+    assert!(said.stderr.contains("They end within 45.0 s: repeat it then"), "{said:?}");
+    cluster.kill(0);
+    until("dc1 does not hear dc0", || {
+        let said = run(&mut cluster.command(1, [&["member", "policy"], &again[..]].concat()));
+        let is_true = said.stderr.contains("has reached dc0, which this server does not hear");
+        (said.code == 1 && is_true).then_some(())
+    });
+}
