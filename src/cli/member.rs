@@ -29,7 +29,7 @@ use geolock_api::proto::{
     AtStake, EndCause, EndedMember, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness,
 };
 use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
-use remove::remove;
+use remove::{Removal, remove};
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, evict or replace one.
 ///
@@ -90,6 +90,9 @@ enum MemberCommand {
     /// Evict datacenters that are lost for good
     ///
     /// You vouch that none of their servers runs. The command first
+        /// Ask nothing; otherwise the command asks at a terminal if it is to go on
+        #[arg(long, conflicts_with = "cancel")]
+        yes: bool,
     /// waits until all leases of their clients have ended. Their lock parts return to the other datacenters,
     /// which no longer need them; commits that only they had are lost. Needs a majority of the voters, and
     /// every other member. Refused while a member hears one of them. May be repeated. A server of an evicted
@@ -217,8 +220,9 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
                 admin.add_member(&name, sponsor.map(|dc| dc.get().into())).await.map_err(connect::failure)?;
             print(format_args!("{name} may join (decision {decision})."))
         }
-        MemberCommand::Remove { dc, wait, cancel } => {
-            remove(&admin, one(&dc, &admin).await?, wait, cancel).await
+        MemberCommand::Remove { dc, wait, cancel, yes } => {
+            let dc = one(&dc, &admin).await?;
+            remove(&admin, Removal { dc, wait, cancel, yes }).await
         }
         MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead, list } => {
             let dcs = of_members(&dcs, &admin).await?;

@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod ca;
 mod completions;
+mod confirm;
 mod connect;
 mod dc_names;
 mod describe;
