@@ -142,12 +142,22 @@ impl MembersApi {
         voters.iter().filter(|voter| is_over(config, **voter)).map(|voter| voter.dc).collect()
     }
 
-    /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is
-    /// harmless.
+    /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it changes
+    /// nothing.
     pub async fn invite(&self, name: MemberName, sponsor: Option<DcId>) -> Result<u64, ProposalError> {
+        let is_invited = |config: &Config| config.invitations().any(|it| it == (&name, sponsor));
+        if let Some(decision) = self.done_by(is_invited) {
+            return Ok(decision);
+        }
         let command = Command::Invite { name: name.clone(), sponsor };
-        let is_invited = |config: &Config| config.invitations().any(|(invited, _)| *invited == name);
         self.decide(|_| Ok(command.clone()), is_invited).await
+    }
+
+    /// Takes an invitation back. Returns the number of the decision. Refused if there is none.
+    pub async fn cancel_invitation(&self, name: MemberName) -> Result<u64, ProposalError> {
+        let command = Command::CancelInvitation { name: name.clone() };
+        let is_cancelled = |config: &Config| config.invitations().all(|(invited, _)| *invited != name);
+        self.decide(|_| Ok(command.clone()), is_cancelled).await
     }
 
     /// Lets a member leave, or removes a witness. Returns the number of the decision. Repeating it is
@@ -379,16 +389,6 @@ fn patience(refused: &Refused, config: &Config) -> Duration {
     }
 }
 
-/// Returns the decision that has cancelled the last leave of a member.
-fn cancelled(view: &MembersView, dc: DcId) -> Option<u64> {
-    let (_, decision) = view.stay.cancelled.iter().find(|(other, _)| *other == dc)?;
-    Some(decision.0)
-}
-
-fn phase(view: &MembersView, dc: DcId) -> Option<Phase> {
-    view.config.slots().member(dc).map(|member| member.phase)
-}
-
 /// Returns the reason why a command was refused, with the cause of a change that is under way for long. `me`:
 /// this datacenter.
 pub(super) fn waits_for(refused: Refused, me: DcId, config: &Config, view: &MembersView) -> ProposalError {
@@ -405,6 +405,16 @@ pub(super) fn waits_for(refused: Refused, me: DcId, config: &Config, view: &Memb
         true => ProposalError::LongerLeases { epoch, members, within },
         false => Refused::ChangeUnderWay { epoch, members }.into(),
     }
+}
+
+/// Returns the decision that has cancelled the last leave of a member.
+fn cancelled(view: &MembersView, dc: DcId) -> Option<u64> {
+    let (_, decision) = view.stay.cancelled.iter().find(|(other, _)| *other == dc)?;
+    Some(decision.0)
+}
+
+fn phase(view: &MembersView, dc: DcId) -> Option<Phase> {
+    view.config.slots().member(dc).map(|member| member.phase)
 }
 
 /// Returns true if this state is after that one: of a later group, or after more decisions of the same.
