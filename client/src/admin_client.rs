@@ -96,7 +96,16 @@ impl AdminClient {
     /// named. Returns the number of the decision. After [`ClientError::Unreachable`] the outcome is unknown:
     /// repeat it.
     pub async fn add_member(&self, name: &str, sponsor: Option<u32>) -> Result<u64, ClientError> {
-        let request = AddMemberRequest { name: name.to_owned(), sponsor };
+        let request = AddMemberRequest { name: name.to_owned(), sponsor, cancel: false };
+        let answer = self.decided().ask(async |mut locks| locks.add_member(request).await).await?;
+        Ok(answer.decision)
+    }
+
+    /// Takes the invitation of a server back: it may not join any more. Returns the number of the decision.
+    /// Refused if it is not invited, or has joined. After [`ClientError::Unreachable`] the outcome is
+    /// unknown: [`AdminClient::members`] lists the invitations.
+    pub async fn cancel_invitation(&self, name: &str) -> Result<u64, ClientError> {
+        let request = AddMemberRequest { name: name.to_owned(), sponsor: None, cancel: true };
         let answer = self.decided().ask(async |mut locks| locks.add_member(request).await).await?;
         Ok(answer.decision)
     }

@@ -361,7 +361,7 @@ impl LinkError {
 fn rejected(alert: rustls::AlertDescription) -> Option<&'static str> {
     use rustls::AlertDescription::{CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA};
     Some(match alert {
-        CertificateRevoked => "which was withdrawn: have another one issued (`geolock ca issue`)",
+        CertificateRevoked => "which was revoked: have another one issued (`geolock ca issue`)",
         // TLS has one alert for both.
         CertificateExpired => {
             "which has expired or is not valid yet, by the server's clock: compare the clocks of both, or have another one \
@@ -478,8 +478,8 @@ mod tests {
         assert!(other.starts_with("there:1 answers") && other.contains("ca.pem"), "{other}");
         let plain = said(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
         assert!(plain.starts_with("there:1 answers") && plain.contains("does not speak TLS"), "{plain}");
-        let withdrawn = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRevoked));
-        assert!(withdrawn.starts_with("there:1 ended") && withdrawn.contains("withdrawn"), "{withdrawn}");
+        let revoked = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRevoked));
+        assert!(revoked.starts_with("there:1 ended") && revoked.contains("revoked"), "{revoked}");
         let old = said(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateExpired));
         assert!(old.contains("expired or is not valid yet"), "{old}");
         let broken = |shows| LinkError::Socket(io::ErrorKind::BrokenPipe.into()).explained(shows).to_string();

@@ -147,15 +147,14 @@ fn issue(args: IssueArgs, out: &mut impl Write) -> anyhow::Result<()> {
 
 fn revoke(args: &RevokeArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let authority = Authority::load(&args.dir)?;
-    let withdrawn = authority.revoke(&args.dir, &args.certificates)?;
+    let revoked = authority.revoke(&args.dir, &args.certificates)?;
     let list = args.dir.join(CRL_FILE);
     writeln!(
         out,
-        "{} has {withdrawn} certificate{} of cluster {} that {} not taken any more.",
+        "{} has {revoked} revoked certificate{} of cluster {}.",
         list.display(),
-        if withdrawn == 1 { "" } else { "s" },
+        if revoked == 1 { "" } else { "s" },
         authority.cluster(),
-        if withdrawn == 1 { "is" } else { "are" },
     )?;
     writeln!(
         out,

@@ -1,5 +1,6 @@
 //! `geolock member`: the members of the cluster.
 
+mod add;
 mod evict;
 mod homes;
 mod policy;
@@ -29,7 +30,7 @@ use geolock_api::proto::{
     AtStake, EndCause, EndedMember, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness,
 };
 use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
-use remove::remove;
+use remove::{Removal, remove};
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, evict or replace one.
 ///
@@ -61,14 +62,17 @@ enum MemberCommand {
     },
     /// Invite a server to join the cluster, once
     ///
-    /// Then start it with `geolock server --join HOST:PORT --name NAME`. Not needed if the cluster was
-    /// founded with `cluster.join_policy = "auto"`.
+    /// The command shows how to start it then. Not needed if the cluster was founded with
+    /// `cluster.join_policy = "auto"`. With `--cancel` the server may not join after all. May be repeated.
     Add {
         /// The name of the server: 1 to 64 of a-z, 0-9 and -
         name: String,
         /// The id or name of its sponsor, preferably the nearest datacenter [default: the one that it asks]
         #[arg(long, value_name = "DC", value_parser = DcRef::parse)]
         sponsor: Option<DcRef>,
+        /// Take the invitation back, as long as the server has not joined
+        #[arg(long, conflicts_with = "sponsor")]
+        cancel: bool,
     },
     /// Let a datacenter leave the cluster, in order
     ///
@@ -86,6 +90,9 @@ enum MemberCommand {
         /// Take the removal back: it stays, and serves its clients again
         #[arg(long, conflicts_with = "wait")]
         cancel: bool,
+        /// Ask nothing; otherwise the command asks at a terminal if it is to go on
+        #[arg(long, conflicts_with = "cancel")]
+        yes: bool,
     },
     /// Evict datacenters that are lost for good
     ///
@@ -211,14 +218,13 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             let list = admin.members().await.map_err(connect::failure)?;
             if as_json { print(json(&list)) } else { print(text(&list)) }
         }
-        MemberCommand::Add { name, sponsor } => {
-            let sponsor = optional(sponsor, &admin).await?;
-            let decision =
-                admin.add_member(&name, sponsor.map(|dc| dc.get().into())).await.map_err(connect::failure)?;
-            print(format_args!("{name} may join (decision {decision})."))
+        MemberCommand::Add { name, cancel: true, .. } => add::cancel(&admin, &name).await,
+        MemberCommand::Add { name, sponsor, .. } => {
+            add::add(&admin, &name, optional(sponsor, &admin).await?).await
         }
-        MemberCommand::Remove { dc, wait, cancel } => {
-            remove(&admin, one(&dc, &admin).await?, wait, cancel).await
+        MemberCommand::Remove { dc, wait, cancel, yes } => {
+            let dc = one(&dc, &admin).await?;
+            remove(&admin, Removal { dc, wait, cancel, yes }).await
         }
         MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead, list } => {
             let dcs = of_members(&dcs, &admin).await?;

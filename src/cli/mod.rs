@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod ca;
 mod completions;
+mod confirm;
 mod connect;
 mod dc_names;
 mod describe;
@@ -38,16 +39,16 @@ mod stopping;
 mod suggest;
 mod token;
 mod top;
+mod variables;
 mod waiting;
 mod watch;
 mod witness;
 mod witnesses;
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::server::config::ServerArgs;
 use failure::Code;
@@ -107,31 +108,6 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
-/// Logs the environment variables that look like options and are none: a server ignores them. A command of
-/// `geolock lock` or `geolock every` is given some.
-fn warn_of_unknown_variables() {
-    let known = variables();
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let is_option = |name: &String| name.starts_with("GEOLOCK_") && !name.starts_with("GEOLOCK_TEST_");
-    names.filter(is_option).filter(|name| !known.contains(name) && name != "GEOLOCK_RUN_UNTIL").for_each(
-        |name| {
-            tracing::warn!(name, "this environment variable is no option of this release: it has no effect")
-        },
-    );
-}
-
-/// Returns the environment variables of all options.
-fn variables() -> BTreeSet<String> {
-    let mut commands = vec![Cli::command()];
-    let mut names = BTreeSet::new();
-    while let Some(command) = commands.pop() {
-        let of_command = command.get_arguments().filter_map(|option| option.get_env()?.to_str());
-        names.extend(of_command.map(str::to_owned));
-        commands.extend(command.get_subcommands().cloned());
-    }
-    names
-}
-
 /// Time for threads to finish at the end of a command.
 const LEFT_BEHIND: Duration = Duration::from_millis(100);
 
@@ -146,6 +122,9 @@ pub fn parse() -> Result<Cli, Failure> {
 
 /// Runs the subcommand.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    if !matches!(&cli.command, Command::Server(_) | Command::Witness(_)) {
+        variables::tell_misspelt();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         match cli.command {

@@ -19,12 +19,14 @@ use crate::telemetry::flush_log;
 
 /// Runs the server until a signal stops it. Starts an evicted server again, if it may join again.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    let mut config = args.load().map_err(misconfigured)?;
+    // Before the log there is standard error.
+    let mut config = args.load().inspect_err(|_| super::variables::tell_misspelt()).map_err(misconfigured)?;
     if args.check_config {
+        super::variables::tell_misspelt();
         return check(&config);
     }
     config.log.install()?;
-    super::warn_of_unknown_variables();
+    super::variables::warn_of_unknown();
     use_small_pages();
     fit_connections(&mut config);
     let mut signals = Signals { stop: StopSignals::listen()?, hang_up: signal(SignalKind::hangup())? };

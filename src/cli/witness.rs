@@ -13,9 +13,10 @@ use crate::telemetry::flush_log;
 
 /// Runs the witness until a signal stops it, or it is removed.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    let config = args.load().map_err(misconfigured)?;
+    let config = args.load().inspect_err(|_| super::variables::tell_misspelt()).map_err(misconfigured)?;
     check_witness(&config).map_err(failed)?;
     if args.check_config {
+        super::variables::tell_misspelt();
         Loaded::load(&config).map_err(|error| failed(error.into()))?;
         let member = config.this_member();
         return print(format_args!(
@@ -26,7 +27,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         ));
     }
     config.log.install()?;
-    super::warn_of_unknown_variables();
+    super::variables::warn_of_unknown();
     let mut signals = StopSignals::listen()?;
     let (listen, name) = (config.listen.quic, config.this_member().name.clone());
     let (dc, cluster) = (config.this_member().dc, config.cluster_name.clone());

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::clock;
 use super::combiner::{Backlog, Combined};
 use super::effects::Outlets;
+use super::fencing::Fencing;
 use super::handle::{Input, Stage};
 use super::journal_inbox::{CheckpointEnd, JournalEvents};
 use super::mailbox::{DiskPace, Mailbox};
@@ -63,6 +64,14 @@ pub(super) struct StatusPublisher {
     pub board: Arc<Board>,
     /// When the next status is due.
     pub next: Instant,
+    /// If a majority backs this member, as far as it was logged.
+    fencing: Fencing,
+}
+
+impl StatusPublisher {
+    pub(super) fn new(stage: watch::Sender<Stage>, board: Arc<Board>, next: Instant) -> StatusPublisher {
+        StatusPublisher { stage, board, next, fencing: Fencing::default() }
+    }
 }
 
 impl<M: Machine, S: Store, L: Links> Combined for Engine<M, S, L> {
@@ -242,6 +251,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     pub(super) fn publish_status(&mut self) -> ControlFlow<()> {
         let Some(status) = self.outlets.own_status.take() else { return ControlFlow::Continue(()) };
         let held = status.counts.held;
+        self.publisher.fencing.log(status.backed_for_ms);
         self.publish_members();
         self.publish_snapshot(*status);
         match self.drained_by {

@@ -40,6 +40,7 @@
 //! | `members.rs` | decisions in, proposals out: the machine's side of the control group |
 //! | `sessions.rs` | sessions and calls that wait for an answer |
 //! | `overload.rs`, `probe.rs` | detect overload |
+//! | `fencing.rs` | logs when no majority backs this member |
 //! | `checkpoints.rs` | when to write a checkpoint |
 //! | `ports.rs`, `journal_inbox.rs`, `interdc_links.rs` | the actor's interface to journal and links |
 //! | `clock.rs`, `options.rs`, `report.rs` | clocks, options, log lines |
@@ -53,6 +54,7 @@ mod datacenter;
 mod effects;
 mod engine;
 mod fault_points;
+mod fencing;
 mod handle;
 mod inputs;
 mod interdc_links;

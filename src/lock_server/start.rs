@@ -112,7 +112,7 @@ impl LockServer {
             machine: parts.machine,
             mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
             outlets: Outlets::new(parts.dc, parts.store, parts.links, outlet, parts.last),
-            publisher: StatusPublisher { stage, board: Arc::clone(&parts.board), next: now.mono },
+            publisher: StatusPublisher::new(stage, Arc::clone(&parts.board), now.mono),
             overload: Overload::new(options.max_queue_delay),
             probes: Probes::new(mailbox.downgrade(), Arc::clone(&wake_actor)),
             sleeps_until: now.mono,

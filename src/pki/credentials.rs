@@ -18,7 +18,7 @@ use super::error::PkiError;
 use super::files::{self, CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE};
 use super::identity::{Identity, Role};
 use super::validity::Validity;
-use super::verify::{self, Withdrawn};
+use super::verify::{self, Revoked};
 
 /// A long-lived certificate with less time left than this expires soon.
 const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -32,7 +32,7 @@ pub struct Credentials {
     pub(super) roots: Arc<RootCertStore>,
     /// The revocation lists as they are in the file.
     crls: Vec<CertificateRevocationListDer<'static>>,
-    pub(super) withdrawn: Withdrawn,
+    pub(super) revoked: Revoked,
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: Arc<PrivateKeyDer<'static>>,
 }
@@ -62,13 +62,13 @@ impl Credentials {
             ca: ca_file.clone(),
             reason: error.to_string(),
         })?;
-        let withdrawn = Withdrawn::new(&roots, &crls).map_err(|reason| PkiError::Unusable {
+        let revoked = Revoked::new(&roots, &crls).map_err(|reason| PkiError::Unusable {
             file: crl_file.clone(),
-            expected: "list of withdrawn certificates",
+            expected: "list of revoked certificates",
             reason,
         })?;
-        if withdrawn.check(leaf, &chain[1..], UnixTime::now()).is_err() {
-            return Err(PkiError::Withdrawn { certificate: cert_file, crl: crl_file });
+        if revoked.check(leaf, &chain[1..], UnixTime::now()).is_err() {
+            return Err(PkiError::Revoked { certificate: cert_file, crl: crl_file });
         }
         let identity = Identity::of_certificate(leaf)
             .map_err(|source| PkiError::Identity { file: cert_file.clone(), source })?;
@@ -78,7 +78,7 @@ impl Credentials {
             validity,
             roots: Arc::new(roots),
             crls,
-            withdrawn,
+            revoked,
             chain,
             key: Arc::new(key),
         })
@@ -125,8 +125,8 @@ impl Credentials {
     }
 
     /// Returns how many certificates the trusted authorities have revoked.
-    pub fn withdrawn(&self) -> usize {
-        self.withdrawn.count()
+    pub fn revoked(&self) -> usize {
+        self.revoked.count()
     }
 
     /// Refuses the credentials unless they belong to `role` in `cluster`. `dir` is the folder they were
@@ -182,7 +182,7 @@ fn lists(file: &Path, pem: &str) -> Result<Vec<CertificateRevocationListDer<'sta
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
         Ok(lists) if !lists.is_empty() => Ok(lists),
-        _ => Err(PkiError::NotPem { file: file.into(), expected: "list of withdrawn certificates" }),
+        _ => Err(PkiError::NotPem { file: file.into(), expected: "list of revoked certificates" }),
     }
 }
 

@@ -30,9 +30,9 @@ pub enum PkiError {
     NotYetValid { file: PathBuf, from: String },
     #[error("{} was not signed by {}: {reason}", certificate.display(), ca.display())]
     NotSigned { certificate: PathBuf, ca: PathBuf, reason: String },
-    #[error("{} was withdrawn: it stands in {}; issue a new one (geolock ca issue --force)",
+    #[error("{} was revoked: it stands in {}; issue a new one (geolock ca issue --force)",
         certificate.display(), crl.display())]
-    Withdrawn { certificate: PathBuf, crl: PathBuf },
+    Revoked { certificate: PathBuf, crl: PathBuf },
     #[error("{}: {source}", file.display())]
     Identity { file: PathBuf, source: IdentityError },
     #[error("{} belongs to {found}; here it takes that of {needed}", file.display())]

@@ -16,7 +16,7 @@ use super::error::PkiError;
 use super::files::{self, CA_FILE, CRL_FILE, Existing, NewFile, Secrecy};
 use super::signature;
 
-const EXPECTED: &str = "list of withdrawn certificates";
+const EXPECTED: &str = "list of revoked certificates";
 
 impl Authority {
     /// Revokes these certificates, in addition to those revoked before: writes [`CRL_FILE`] into `dir`, its
@@ -76,7 +76,7 @@ impl Authority {
         let ca = dir.join(CA_FILE);
         let authority = first_certificate(&ca, self.certificate_pem())?;
         if !signature::signed_certificate(&parsed, &authority).map_err(unusable)? {
-            let reason = "another authority of the cluster did, and only that one can withdraw it".into();
+            let reason = "another authority of the cluster did, and only that one can revoke it".into();
             return Err(PkiError::NotSigned { certificate: file.into(), ca, reason });
         }
         Ok(SerialNumber::from_slice(parsed.raw_serial()))

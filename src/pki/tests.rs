@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use geolock_api::names::DcId;
 
-mod withdrawn;
+mod revoked;
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).unwrap()
@@ -423,7 +423,7 @@ fn a_playground_keeps_what_is_good_and_mends_the_rest() {
 }
 
 #[test]
-fn a_withdrawn_certificate_is_refused_by_both_sides_and_others_are_not() {
+fn a_revoked_certificate_is_refused_by_both_sides_and_others_are_not() {
     let fixture = Fixture::new();
     let path = |folder: &str| fixture.dir.path().join(folder);
     let (a, b) = (fixture.issue("a", Role::Dc(dc(0)), fresh()), fixture.issue("b", Role::Dc(dc(1)), fresh()));
@@ -454,7 +454,7 @@ fn a_withdrawn_certificate_is_refused_by_both_sides_and_others_are_not() {
     assert!(shake(server.dial_dc(dc(1)).unwrap(), other.accept_dcs().unwrap(), "geolock").is_err());
 
     fs::copy(path("ca").join(CRL_FILE), b.join(CRL_FILE)).unwrap();
-    assert!(matches!(Credentials::load(&b), Err(PkiError::Withdrawn { .. })));
+    assert!(matches!(Credentials::load(&b), Err(PkiError::Revoked { .. })));
     fs::write(a.join(CRL_FILE), "none").unwrap();
     assert!(matches!(Credentials::load(&a), Err(PkiError::NotPem { .. })));
 }

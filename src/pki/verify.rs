@@ -119,18 +119,18 @@ fn chain_verifier(roots: &Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifi
 /// other authorities, although all those of a cluster have one name. An authority without a list has revoked
 /// nothing. A list does not expire: one that cannot be renewed must not stop the whole cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Withdrawn {
+pub(super) struct Revoked {
     /// One verifier per list, with its authority alone: webpki considers only one list of a name.
     lists: Vec<Arc<dyn ClientCertVerifier>>,
     count: usize,
 }
 
-impl Withdrawn {
+impl Revoked {
     /// Uses those of `crls` that one of `roots` signed. An error describes a list that cannot be read.
     pub(super) fn new(
         roots: &RootCertStore,
         crls: &[CertificateRevocationListDer<'static>],
-    ) -> Result<Withdrawn, String> {
+    ) -> Result<Revoked, String> {
         let (mut lists, mut count) = (Vec::new(), 0);
         for crl in crls {
             for root in &roots.roots {
@@ -147,7 +147,7 @@ impl Withdrawn {
                 lists.push(verifier.map_err(|error| error.to_string())?);
             }
         }
-        Ok(Withdrawn { lists, count })
+        Ok(Revoked { lists, count })
     }
 
     /// Returns how many entries the used lists have.
@@ -162,11 +162,11 @@ impl Withdrawn {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), rustls::Error> {
-        let withdrawn = rustls::Error::InvalidCertificate(CertificateError::Revoked);
+        let revoked = rustls::Error::InvalidCertificate(CertificateError::Revoked);
         let stands_in = |list: &&Arc<dyn ClientCertVerifier>| {
-            list.verify_client_cert(end_entity, intermediates, now).err().as_ref() == Some(&withdrawn)
+            list.verify_client_cert(end_entity, intermediates, now).err().as_ref() == Some(&revoked)
         };
-        if self.lists.iter().any(|list| stands_in(&list)) { Err(withdrawn) } else { Ok(()) }
+        if self.lists.iter().any(|list| stands_in(&list)) { Err(revoked) } else { Ok(()) }
     }
 }
 
@@ -184,7 +184,7 @@ pub(super) struct DialVerifier {
     wanted: Wanted,
     host_name: HostName,
     roots: Arc<RootCertStore>,
-    withdrawn: Withdrawn,
+    revoked: Revoked,
     provider: Arc<CryptoProvider>,
 }
 
@@ -195,8 +195,8 @@ impl DialVerifier {
         host_name: HostName,
     ) -> Result<Arc<DialVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
-        let (roots, withdrawn) = (credentials.roots.clone(), credentials.withdrawn.clone());
-        Ok(Arc::new(DialVerifier { wanted, host_name, roots, withdrawn, provider: provider() }))
+        let (roots, revoked) = (credentials.roots.clone(), credentials.revoked.clone());
+        Ok(Arc::new(DialVerifier { wanted, host_name, roots, revoked, provider: provider() }))
     }
 }
 
@@ -216,7 +216,7 @@ impl ServerCertVerifier for DialVerifier {
         if self.host_name == HostName::Checked {
             verify_server_name(&parsed, server_name)?;
         }
-        self.withdrawn.check(end_entity, intermediates, now)?;
+        self.revoked.check(end_entity, intermediates, now)?;
         self.wanted.check(end_entity)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -259,7 +259,7 @@ pub(super) struct AcceptVerifier {
     wanted: Wanted,
     certificates: ClientCertificates,
     chain: Arc<dyn ClientCertVerifier>,
-    withdrawn: Withdrawn,
+    revoked: Revoked,
 }
 
 impl AcceptVerifier {
@@ -269,8 +269,8 @@ impl AcceptVerifier {
         certificates: ClientCertificates,
     ) -> Result<Arc<AcceptVerifier>, PkiError> {
         let wanted = Wanted { cluster: credentials.identity().cluster.clone(), role };
-        let (chain, withdrawn) = (chain_verifier(&credentials.roots)?, credentials.withdrawn.clone());
-        Ok(Arc::new(AcceptVerifier { wanted, certificates, chain, withdrawn }))
+        let (chain, revoked) = (chain_verifier(&credentials.roots)?, credentials.revoked.clone());
+        Ok(Arc::new(AcceptVerifier { wanted, certificates, chain, revoked }))
     }
 }
 
@@ -290,7 +290,7 @@ impl ClientCertVerifier for AcceptVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.chain.verify_client_cert(end_entity, intermediates, now).map_err(of_chain)?;
-        self.withdrawn.check(end_entity, intermediates, now)?;
+        self.revoked.check(end_entity, intermediates, now)?;
         self.wanted.check(end_entity)?;
         Ok(verified)
     }

@@ -10,6 +10,7 @@
 
 mod departure;
 mod error;
+mod evictions;
 mod lost_history;
 mod place;
 mod witness;
@@ -132,6 +133,8 @@ pub struct Node {
     group: Group,
     /// Ends if the decisions of the cluster are lost here.
     lost_history: JoinHandle<Option<NodeError>>,
+    /// Ends when the server stops.
+    evictions: JoinHandle<()>,
     /// Ends when the server stops: with the reason if its datacenter is no member any more.
     departure: JoinHandle<Option<Departure>>,
     api: JoinHandle<Result<(), ServeError>>,
@@ -169,7 +172,7 @@ impl Node {
         let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
         let api_options = config.api.clone();
         let started = Started::start(config, in_use.links, wan, sockets.quic, board).await;
-        let Started { server, group, info, lost_history, departure } = match started {
+        let Started { server, group, info, lost_history, evictions, departure } = match started {
             Ok(started) => started,
             Err(error) => {
                 drop(stop_http);
@@ -191,6 +194,7 @@ impl Node {
             server,
             group,
             lost_history,
+            evictions,
             departure,
             api,
             http,
@@ -244,6 +248,7 @@ impl Node {
         joined(self.access_rules.await);
         drop(self.stop_http);
         joined(self.http.await);
+        joined(self.evictions.await);
         if let Some(lost) = joined(self.lost_history.await) {
             return Err(lost);
         }
@@ -277,6 +282,7 @@ struct Started {
     group: Group,
     info: ServerInfo,
     lost_history: JoinHandle<Option<NodeError>>,
+    evictions: JoinHandle<()>,
     departure: JoinHandle<Option<Departure>>,
 }
 
@@ -301,11 +307,14 @@ impl Started {
         let id = datacenter.replica.server;
         let (port, members) = members_port();
         let view = members.view.clone();
-        let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
+        let started_board = Arc::clone(&board);
+        let started =
+            spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, started_board)).await;
         let Datacenter { server, links } = joined(started)?;
         // Until the links end.
         spawn(kept);
         let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
+        let evictions = spawn(evictions::follow(dc, view.clone(), board));
         let (handle, inputs) = (server.handle(), members.inputs.clone());
         let departing =
             Departing { me: dc, id, data_dir, tls, links: links.clone(), view, server: handle, inputs };
@@ -314,7 +323,7 @@ impl Started {
         let group = plan.start(channels, links, members);
         let group = group.map_err(|source| NodeError::Start(StartError::Thread(source)))?;
         info.members = Some(group.api());
-        Ok(Started { server, group, info, lost_history, departure })
+        Ok(Started { server, group, info, lost_history, evictions, departure })
     }
 }
 

@@ -269,13 +269,13 @@ impl Kept {
                 api.send_replace(Arc::new(found.accept_clients(*showing)?));
             }
         }
-        let (changed, withdrawn) = (found.differences(&self.loaded), found.withdrawn());
+        let (changed, revoked) = (found.differences(&self.loaded), found.revoked());
         if found.shows_same(&self.loaded) {
-            let message = "the authorities, or the withdrawn certificates (crl.pem), are read again";
-            tracing::info!(name = self.name, dir = %self.dir.display(), changed, withdrawn, "{message}");
+            let message = "the authorities, or the revoked certificates (crl.pem), are read again";
+            tracing::info!(name = self.name, dir = %self.dir.display(), changed, revoked, "{message}");
         } else {
             let until = day(found.expires());
-            tracing::info!(name = self.name, dir = %self.dir.display(), until, changed, withdrawn, "certificate renewed");
+            tracing::info!(name = self.name, dir = %self.dir.display(), until, changed, revoked, "certificate renewed");
         }
         self.loaded = found;
         (self.suspected, self.failure, self.warned) = (None, None, None);
@@ -290,7 +290,7 @@ impl Kept {
         };
         if is_news {
             let until = day(self.loaded.expires());
-            tracing::error!(name = self.name, until, %error, "certificate not renewed: the old one stays, and so does the old list of withdrawn ones");
+            tracing::error!(name = self.name, until, %error, "certificate not renewed: the old one stays, and so does the old list of revoked ones");
             self.failure = said.clone();
         }
         self.suspected = said;

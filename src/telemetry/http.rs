@@ -1,10 +1,11 @@
 //! A small HTTP server for machines: `/metrics`, `/livez`, `/readyz`. It has no TLS, no secrets and no
 //! effects; bind it where only the monitoring can reach it.
 //!
-//! It must not harm the server it reports on. It serves at most [`MAX_CONNECTIONS`] connections at a time
-//! (more wait in the listener's backlog), with one request each, and ends each after [`CONNECTION_TIMEOUT`]
-//! in any case.
+//! It must not harm the server it reports on. It serves at most [`MAX_CONNECTIONS`] connections at a time,
+//! with one request each, and ends each after [`CONNECTION_TIMEOUT`] in any case. One more ends the oldest: a
+//! request is answered at once, so that is one that sends nothing, and does not delay a probe.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -20,7 +21,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::classic::{self, classic};
 use super::metrics::{self, Metrics};
@@ -41,14 +42,15 @@ pub async fn serve(listener: TcpListener, board: Arc<Board>, shutdown: impl Futu
     let mut connections = JoinSet::new();
     let failures = LogLimit::default();
     let mut shutdown = pin!(shutdown);
+    let mut open = VecDeque::new();
     loop {
-        let full = connections.len() >= MAX_CONNECTIONS;
         tokio::select! {
             biased;
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => pass_on_panic(ended),
-            accepted = accept(&listener, &failures), if !full => {
-                connections.spawn(answer(accepted, Arc::clone(&page)));
+            accepted = accept(&listener, &failures) => {
+                end_oldest(&mut open);
+                open.push_back(connections.spawn(answer(accepted, Arc::clone(&page))));
             }
         }
     }
@@ -60,6 +62,14 @@ pub async fn serve(listener: TcpListener, board: Arc<Board>, shutdown: impl Futu
     });
     if drained.await.is_err() {
         connections.shutdown().await;
+    }
+}
+
+/// Makes room for another connection.
+fn end_oldest(open: &mut VecDeque<AbortHandle>) {
+    open.retain(|connection| !connection.is_finished());
+    while open.len() >= MAX_CONNECTIONS {
+        open.pop_front().inspect(AbortHandle::abort);
     }
 }
 

@@ -17,6 +17,23 @@ use super::log_writer::LogWriter;
 /// How long a process waits at its end for the reader of its standard error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Libraries of which only errors are logged, unless the filter names them. Strangers can cause their
+/// warnings at any rate, as by resetting streams of HTTP/2, and the consensus library logs every vote. The
+/// server logs the events that are for operators, itself and with limits.
+const LIBRARIES: [&str; 11] = [
+    "h2",
+    "hyper",
+    "hyper_util",
+    "openraft",
+    "quinn",
+    "quinn_proto",
+    "quinn_udp",
+    "rustls",
+    "tokio_rustls",
+    "tonic",
+    "tower",
+];
+
 /// The writer of this process's log, once it is installed.
 static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
@@ -35,7 +52,8 @@ pub enum LogFormat {
 pub struct LogOptions {
     /// Default text.
     pub format: LogFormat,
-    /// A level, or levels by module as in `info,geolock::interdc=debug`. Default `info`.
+    /// A level, or levels by module as in `info,geolock::interdc=debug`. Default `info`. Of libraries such as
+    /// `h2` only errors are logged, unless the filter names them.
     pub filter: String,
 }
 
@@ -82,12 +100,14 @@ impl LogOptions {
 
     fn env_filter(&self) -> Result<EnvFilter, LogError> {
         let filter = self.filter.clone();
-        // The consensus library logs every vote. The control group logs its events for operators.
-        let quiet = match self.filter.contains("openraft") {
-            true => self.filter.clone(),
-            false => format!("openraft=error,{}", self.filter),
-        };
-        EnvFilter::try_new(quiet).map_err(|source| LogError::Filter { filter, source })
+        let targets: Vec<&str> = filter.split(',').map(target).collect();
+        let is_named =
+            |library: &str| targets.iter().any(|target| target.split("::").next() == Some(library));
+        let mut quiet = String::new();
+        for library in LIBRARIES.iter().filter(|library| !is_named(library)) {
+            quiet += &format!("{library}=error,");
+        }
+        EnvFilter::try_new(quiet + &filter).map_err(|source| LogError::Filter { filter, source })
     }
 
     fn subscriber<W>(&self, writer: W, ansi: bool) -> Result<Box<dyn Subscriber + Send + Sync>, LogError>
@@ -125,6 +145,12 @@ pub fn flush() {
 /// written.
 pub fn lines_lost() -> u64 {
     WRITER.get().map_or(0, LogWriter::lost)
+}
+
+/// Returns the module that a directive of a filter is about: `geolock::interdc` of
+/// `geolock::interdc[span]=debug`.
+fn target(directive: &str) -> &str {
+    directive.split(['=', '[']).next().unwrap_or_default().trim()
 }
 
 /// Formats a panic as the standard library does.
@@ -168,6 +194,9 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(peer = 2, "link up");
             tracing::debug!("not asked for");
+            // Strangers cause these, as often as they like.
+            tracing::warn!(target: "h2::proto::streams::streams", "locally-reset streams reached limit");
+            tracing::warn!(target: "quinn_udp", "sendmsg error");
         });
         let bytes = page.0.lock().expect("no panic holds it").clone();
         String::from_utf8(bytes).expect("text")
@@ -182,6 +211,18 @@ mod tests {
         assert!(json.starts_with('{') && json.contains(r#""message":"link up""#), "{json}");
         assert!(json.contains(r#""peer":2"#), "{json}");
         assert_eq!(logged(&LogOptions { filter: "warn".into(), ..LogOptions::default() }), "");
+    }
+
+    #[test]
+    fn libraries_are_quiet_unless_they_are_named() {
+        let filtered = |filter: &str| logged(&LogOptions { filter: filter.into(), ..LogOptions::default() });
+        for filter in ["info", "warn", "info,geolock::interdc=debug"] {
+            assert!(!filtered(filter).contains("WARN"), "{filter}");
+        }
+        let named = filtered("info,h2=warn");
+        assert!(named.contains("locally-reset") && !named.contains("sendmsg"), "{named}");
+        let named = filtered("quinn_udp=debug,h2::proto=info");
+        assert!(named.contains("locally-reset") && named.contains("sendmsg"), "{named}");
     }
 
     #[test]

@@ -63,6 +63,8 @@ impl Collector for Scrape {
             page.gauge(&name, &help, most as u64)?;
         }
         page.certificates(&self.0.certificates())?;
+        let help = "Evictions of other members that this process has learned of, by cause";
+        page.by_cause("evictions", help, &self.0.evictions())?;
         if let Some(figures) = self.0.access() {
             page.access(figures)?;
         }
@@ -167,7 +169,8 @@ impl Page<'_> {
         }
         let help = ("values", "Approximate size of all values, as readers see them");
         self.with_unit(MetricType::Gauge, &Unit::Bytes, help, value_bytes as f64)?;
-        self.idle_returns([("age", idle_returns_age), ("number", idle_returns_number), ("shared", idle_returns_shared)])?;
+        let help = "Locks whose unused parts returned to their homes, by cause";
+        self.by_cause("idle_returns", help, &[("age", idle_returns_age), ("number", idle_returns_number), ("shared", idle_returns_shared)])?;
         for (name, help, value) in [
             ("grants", "Requests granted", grants),
             ("grants_local", "Requests granted without a request to another datacenter", grants_local),
@@ -207,11 +210,11 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn idle_returns(&mut self, by_cause: [(&str, u64); 3]) -> fmt::Result {
-        let help = "Locks whose unused parts returned to their homes, by cause";
-        let mut metric = self.0.encode_descriptor("idle_returns", help, None, MetricType::Counter)?;
+    /// Writes one counter with a series per cause.
+    fn by_cause(&mut self, name: &str, help: &str, by_cause: &[(&str, u64)]) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (cause, value) in by_cause {
-            metric.encode_family(&[("cause", cause)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            metric.encode_family(&[("cause", *cause)])?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
         }
         Ok(())
     }

@@ -19,4 +19,4 @@ mod tests;
 pub use http::serve;
 pub use logs::{LogError, LogFormat, LogOptions, flush as flush_log, lines_lost, tell as tell_through_log};
 pub use memory::resident_bytes;
-pub use snapshot::{Board, CertificateFigures, LinkFigures, Places, Snapshot};
+pub use snapshot::{Board, CertificateFigures, EvictionCause, LinkFigures, Places, Snapshot};

@@ -1,5 +1,6 @@
 //! The snapshot that the actor publishes, and the decision if the server is alive and ready.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -76,6 +77,23 @@ pub struct Board {
     certificates: Mutex<Arc<[CertificateFigures]>>,
     access: OnceLock<Arc<access::Figures>>,
     places: Mutex<Vec<Places>>,
+    evictions: Evictions,
+}
+
+/// The number of evictions of other members that this process has learned of, by cause.
+#[derive(Debug, Default)]
+struct Evictions {
+    silence: AtomicU64,
+    operator: AtomicU64,
+}
+
+/// The reason why a member was evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EvictionCause {
+    /// The other members had not heard it for the time of the policy.
+    Silence,
+    /// An operator said that it is lost, or started another server in its place.
+    Operator,
 }
 
 /// A resource of which a server has a limited number.
@@ -120,6 +138,21 @@ impl Board {
 
     pub(super) fn places(&self) -> Vec<Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts the eviction of another member.
+    pub fn count_eviction(&self, cause: EvictionCause) {
+        let count = match cause {
+            EvictionCause::Silence => &self.evictions.silence,
+            EvictionCause::Operator => &self.evictions.operator,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the numbers of evictions, with the name of each cause.
+    pub(super) fn evictions(&self) -> [(&'static str, u64); 2] {
+        let Evictions { silence, operator } = &self.evictions;
+        [("silence", silence.load(Ordering::Relaxed)), ("operator", operator.load(Ordering::Relaxed))]
     }
 
     pub(super) fn access(&self) -> Option<&access::Figures> {

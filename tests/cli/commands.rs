@@ -71,6 +71,22 @@ fn wrong_usage_is_64_and_help_is_0() {
 }
 
 #[test]
+fn a_misspelt_variable_is_named_with_the_option_that_is_meant() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    for (args, name, meant) in [
+        (&["token", "new", "x"][..], "GEOLOCK_CONECT", "GEOLOCK_CONNECT"),
+        (&["server"], "GEOLOCK_DATADIR", "GEOLOCK_DATA_DIR"),
+        (&["witness", "--check-config"], "GEOLOCK_DATADIR", "GEOLOCK_DATA_DIR"),
+    ] {
+        let said = run(geolock(home.path()).env(name, "x").env("GEOLOCK_OF_MINE", "x").args(args));
+        let wanted =
+            format!("the environment variable {name} is no option and has no effect: is {meant} meant?");
+        assert!(said.stderr.contains(&wanted), "{args:?}: {said:?}");
+        assert!(!said.stderr.contains("GEOLOCK_OF_MINE"), "{args:?}: {said:?}");
+    }
+}
+
+#[test]
 fn nobody_there_is_69_and_says_what_to_do() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let said = run(geolock(home.path()).args(["lock", "x", "--", "true"]));

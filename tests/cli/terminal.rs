@@ -186,3 +186,20 @@ fn top_can_be_stopped_and_goes_on() {
     says_its_mode(&mut shell);
     shell.shows("cooked");
 }
+
+#[test]
+fn a_datacenter_leaves_when_the_operator_says_yes() {
+    let mut cluster = servers(1).listening();
+    cluster.server(0).line("the list of decisions begins");
+    let mut shell = Shell::start(&cluster);
+    shell.types("$GEOLOCK member remove 0; echo \"code $?\"\n");
+    shell.types("n\n");
+    // The terminal has shown the answer before the question, which has no end of line.
+    let line = shell.screen.line("not confirmed: nothing was changed");
+    assert!(line.contains("its server ends when none of them holds a lock. Go on? [y/N]"), "{line}");
+    shell.shows("code 1");
+    for (option, key) in [("", "y\n"), ("--yes", "")] {
+        shell.types(&format!("$GEOLOCK member remove 0 {option}\n{key}"));
+        shell.shows("no member would remain without dc0");
+    }
+}

@@ -3,7 +3,7 @@
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving_at;
 use crate::fixture::said::run;
-use crate::fixture::{Cluster, lock, until};
+use crate::fixture::{Cluster, Output, Running, lock, until};
 use crate::growth::{AUTO, all_settled, joined, listed, prepared};
 use geolock::client::{AcquireRequest, Client};
 use rustix::process::Signal;
@@ -142,8 +142,13 @@ async fn one_that_leaves_waits_for_its_holders_and_admits_no_others() {
         let said = run(&mut cluster.command(0, args));
         assert!(format!("{}{}", said.stdout, said.stderr).contains(why), "{args:?}: {said:?}");
     }
+    let mut waits = cluster.command(0, ["member", "remove", "1", "--wait"]);
+    let mut waits = Running::start(&mut waits, Output::Stderr);
+    let told = waits.line("geolock: waits until no client of dc1 holds a lock");
+    assert!(told.contains("`geolock member remove 1 --cancel` there"), "{told}");
     assert_eq!(held.is_lost(), None);
     held.release().await.expect("it was held");
+    assert_eq!(waits.wait(), 0);
     cluster.server(1).line("has left the cluster");
     assert_eq!(cluster.server(1).wait(), 0);
     for dc in [0, 2] {

@@ -47,6 +47,30 @@ async fn one_that_is_killed_is_evicted_and_its_locks_are_granted_elsewhere() {
         listed(&cluster, dc, "two settled members", |list| all_settled(list, 2));
     }
     assert_eq!(held.is_lost(), None, "nobody else lost a lock");
+    for dc in 0..2 {
+        let line = cluster.server(dc).line("the members have evicted dc2");
+        assert!(line.contains("WARN"), "{line}");
+        let page = cluster.page(dc, "/metrics");
+        assert!(page.contains("geolock_evictions_total{cause=\"silence\"} 1"), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_no_majority_acknowledges_says_so_in_its_log_and_its_metrics() {
+    let (mut cluster, clients) = three_by_time().await;
+    drop(clients);
+    let fenced = |page: String| page.contains("geolock_backed_for_seconds 0.0");
+    assert!(!fenced(cluster.page(2, "/metrics")));
+    for dc in 0..2 {
+        cluster.server(dc).stop();
+    }
+    let line = cluster.server(2).line("no majority of the voters acknowledges this member");
+    assert!(line.contains("WARN"), "{line}");
+    until("the metric shows it", || fenced(cluster.page(2, "/metrics")).then_some(()));
+    for dc in 0..2 {
+        cluster.server(dc).signal(Signal::CONT);
+    }
+    cluster.server(2).line("a majority of the voters acknowledges this member again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,4 +128,28 @@ async fn a_policy_that_contradicts_itself_is_refused_and_the_policy_is_shown() {
         let said = run(&mut cluster.command(0, command));
         assert_eq!(said.code, 0, "{command:?}: {said:?}");
     }
+}
+
+/// A policy that limits leases applies when those from before are over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_waits_for_longer_leases_says_so_and_for_how_long() {
+    let (mut cluster, clients) = three(AUTO).await;
+    drop(clients);
+    let said = run(&mut cluster.command(0, ["lock", "--ttl", "50s", "x", "--", "true"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = policy(&cluster, &["--evict", "auto"]);
+    assert!(said.stdout.contains("Evict = auto does not apply yet to dc0"), "{said:?}");
+    let again = ["--evict-after", "40s"];
+    let said = policy(&cluster, &again);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("applies to dc0"), "{said:?}");
+    assert!(said.stderr.contains("may still have longer leases than it allows"), "{said:?}");
+    // limits.max_lease_ttl is 60 s by default, the policy allows 15 s.
+    assert!(said.stderr.contains("They end within 45.0 s: repeat it then"), "{said:?}");
+    cluster.kill(0);
+    until("dc1 does not hear dc0", || {
+        let said = run(&mut cluster.command(1, [&["member", "policy"], &again[..]].concat()));
+        let is_true = said.stderr.contains("has reached dc0, which this server does not hear");
+        (said.code == 1 && is_true).then_some(())
+    });
 }

@@ -319,7 +319,7 @@ pub(super) fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> 
         Phase::Grace { leases } => Some(format!(
             "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"
         )),
-        Phase::Serving if status.peers.iter().filter(|peer| peer.connected).count() < dcs - 1 => {
+        Phase::Serving if status.peers.iter().filter(|peer| peer.connected).count() + 1 < dcs => {
             Some(format!("{dc} is not linked to all others"))
         }
         Phase::Serving => None,

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::fmt::Display;
 
 use anyhow::{Context as _, bail};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
@@ -48,6 +49,9 @@ struct Datacenter {
     /// The caller that asked to stop it.
     stopped_by: Option<Caller>,
 }
+
+/// A server that runs when another one starts: if it has stopped, and its view of the members.
+type Beside = (watch::Receiver<Stage>, MembersApi);
 
 /// A server that was started, or not.
 struct Started {
@@ -250,12 +254,11 @@ impl<'a> Running<'a> {
                 let handle = node.handle();
                 self.register(node);
                 // One that was a member before does not have to wait for others.
-                let all = self.running().filter(|_| joins);
-                let views: Vec<MembersApi> = all.map(|(_, it)| it.members.clone()).collect();
+                let all: Vec<Beside> =
+                    self.running().map(|(_, it)| (it.handle.stage(), it.members.clone())).collect();
                 let place = self.plan.listen(dc).client;
-                let others = self.running().count();
                 self.watches.spawn(async move {
-                    let served = serves(dc, &handle, &views, others, &caller).await;
+                    let served = serves(dc, &handle, &all, joins, &caller).await;
                     match served {
                         true if joins => succeed(caller, format_args!("{dc} has joined: clients {place}")),
                         true => succeed(caller, format_args!("{dc} serves again")),
@@ -352,13 +355,13 @@ async fn explain(dc: DcId, members: &MembersApi, caller: &Option<Caller>) -> Inf
     }
 }
 
-/// Waits until a server serves, and is a complete member in all of these views. Returns false if it stops
-/// before.
+/// Waits until a server serves beside all of these that still run, itself among them; and if it `joins`,
+/// until it is a complete member in their views. Returns false if it stops before.
 async fn serves(
     dc: DcId,
     handle: &LockServerHandle,
-    views: &[MembersApi],
-    dcs: usize,
+    all: &[Beside],
+    joins: bool,
     caller: &Option<Caller>,
 ) -> bool {
     let slow = Instant::now() + SLOW;
@@ -368,8 +371,10 @@ async fn serves(
         if *handle.stage().borrow() == Stage::Stopped {
             return false;
         }
-        match obstacle(handle, dcs) {
-            None if views.iter().all(|members| is_complete(&members.list().0, dc)) => return true,
+        // One of them may leave meanwhile, or be stopped.
+        let running = || still_running(all);
+        match obstacle(handle, running().count()) {
+            None if !joins || running().all(|members| is_complete(&members.list().0, dc)) => return true,
             Some(why) if !explained && Instant::now() > slow => {
                 explained = true;
                 answer(caller, format_args!("not ready yet: {why}"));
@@ -377,6 +382,11 @@ async fn serves(
             _ => {}
         }
     }
+}
+
+/// Returns those that have not stopped.
+fn still_running<T>(all: &[(watch::Receiver<Stage>, T)]) -> impl Iterator<Item = &T> {
+    all.iter().filter(|(stage, _)| *stage.borrow() != Stage::Stopped).map(|(_, it)| it)
 }
 
 /// Returns true once a member has its parts and its vote, and nothing is under way that another change of
@@ -403,5 +413,22 @@ fn fail(caller: Option<Caller>, text: impl Display) {
     say(&text);
     if let Some(caller) = caller {
         caller.failed(&text.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_stops_meanwhile_is_waited_for_no_more() {
+        let (leaving, stage) = watch::channel(Stage::Running);
+        let all = [(watch::channel(Stage::Running).1, 0), (stage, 1)];
+        let running = || still_running(&all).copied().collect::<Vec<_>>();
+        assert_eq!(running(), [0, 1]);
+        leaving.send_replace(Stage::Draining);
+        assert_eq!(running(), [0, 1], "it is linked until it ends");
+        leaving.send_replace(Stage::Stopped);
+        assert_eq!(running(), [0]);
     }
 }

@@ -4,6 +4,7 @@ use anyhow::anyhow;
 use geolock_client::{AdminClient, EvictionCheck};
 use tokio::time::sleep;
 
+use super::add::start_command;
 use super::{LOOK_EVERY, clients_rely, lost};
 use crate::cli::connect;
 use crate::cli::failure::Failure;
@@ -59,11 +60,14 @@ pub(super) async fn replace(admin: &AdminClient, dc: DcId, clients_are_dead: boo
     };
     evict(admin, &[dc], clients_are_dead).await?;
     let name = &member.name;
+    let after = admin.members().await.map_err(connect::failure)?;
+    let start = format!(
+        "start its server with an empty data directory and the certificate of {dc}:\n  {}",
+        start_command(&after, name, None, &member.address)
+    );
     if list.policy.as_ref().map(MemberPolicy::rejoin) == Some(JoinPolicy::Auto) {
-        return print(format_args!("{name} may join: start its server with an empty data directory."));
+        return print(format_args!("{name} may join: {start}"));
     }
     let decision = admin.add_member(name, None).await.map_err(connect::failure)?;
-    print(format_args!(
-        "{name} may join (decision {decision}): start its server with an empty data directory."
-    ))
+    print(format_args!("{name} may join (decision {decision}): {start}"))
 }

@@ -48,6 +48,9 @@ pub(super) struct Acceptor {
 /// The reason why a connection was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
+    /// A probe of a balancer does this each second.
+    #[error("it ended before it had sent a byte")]
+    NothingSent,
     #[error("its TLS handshake failed: {0}")]
     Handshake(#[from] io::Error),
     #[error("its TLS handshake took too long")]
@@ -129,10 +132,18 @@ async fn handshake(
     (limit, keep_alive): (Duration, Duration),
 ) -> Result<TlsStream<TcpStream>, Failed> {
     set_options(&stream, keep_alive)?;
-    match timeout(limit, tls.accept(stream)).await {
-        Ok(handshake) => Ok(handshake?),
-        Err(_) => Err(Failed::TimedOut),
-    }
+    let accept = async {
+        if !sends(&stream).await {
+            return Err(Failed::NothingSent);
+        }
+        Ok(tls.accept(stream).await?)
+    };
+    timeout(limit, accept).await.unwrap_or(Err(Failed::TimedOut))
+}
+
+/// Waits for the first byte, and leaves it there. Returns false if the connection ends before that.
+async fn sends(stream: &TcpStream) -> bool {
+    stream.peek(&mut [0]).await.is_ok_and(|bytes| bytes > 0)
 }
 
 fn set_options(stream: &TcpStream, keep_alive: Duration) -> io::Result<()> {
@@ -149,6 +160,7 @@ impl Refusals {
     fn note(&mut self, done: Result<Result<(), (SocketAddr, Failed)>, JoinError>) {
         match done {
             Ok(Ok(())) => {}
+            Ok(Err((peer, reason @ Failed::NothingSent))) => tracing::debug!(%peer, %reason, "no connection"),
             Ok(Err((peer, reason))) => {
                 self.count += 1;
                 if self.logged.allows(Instant::now()) {
@@ -166,6 +178,8 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -178,5 +192,22 @@ mod tests {
         assert_eq!(rustix::net::sockopt::tcp_user_timeout(&stream), Ok(14_000));
         assert!(stream.nodelay().expect("it can be read back"));
         drop(client);
+    }
+
+    /// The probe of a balancer ends its connection in order, or resets it.
+    #[tokio::test]
+    async fn a_connection_that_ends_before_its_first_byte_is_no_handshake() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+        let address = listener.local_addr().expect("it is bound");
+        for (is_reset, sent) in [(false, ""), (true, ""), (false, "G")] {
+            let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let (mut client, (server, _)) = (client.expect("it listens"), accepted.expect("it connects"));
+            client.write_all(sent.as_bytes()).await.expect("there is room");
+            if is_reset {
+                rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("it is known");
+            }
+            drop(client);
+            assert_eq!(sends(&server).await, !sent.is_empty(), "{is_reset}, {sent:?}");
+        }
     }
 }

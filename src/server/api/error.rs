@@ -147,7 +147,11 @@ impl BorderError {
             | BorderError::Transport(_)
             | BorderError::Socket(_) => Reason::Malformed,
             BorderError::LockName(LockNameError::UnknownHome(_)) | BorderError::NoDc(_) => Reason::UnknownDc,
-            BorderError::Members(ProposalError::Refused(_)) => Reason::MembersUnchanged,
+            BorderError::Members(
+                ProposalError::Refused(_)
+                | ProposalError::LongerLeases { .. }
+                | ProposalError::NotReached { .. },
+            ) => Reason::MembersUnchanged,
             BorderError::Members(_) | BorderError::NoControlGroup => Reason::Unavailable,
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,

@@ -317,8 +317,14 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::AddMemberResponse>, Status> {
         let (members, authorizer, message) = self.enter_for_members(authorize::ADD_MEMBER, request)?;
         let (name, sponsor) = members::invitation(&message)?;
-        tracing::info!(who = %authorizer.principal(), %name, "a server is invited to join");
-        let decision = members.invite(name, sponsor).await.map_err(BorderError::from)?;
+        let decision = if message.cancel {
+            tracing::info!(who = %authorizer.principal(), %name, "an invitation is taken back");
+            members.cancel_invitation(name).await
+        } else {
+            tracing::info!(who = %authorizer.principal(), %name, "a server is invited to join");
+            members.invite(name, sponsor).await
+        };
+        let decision = decision.map_err(BorderError::from)?;
         Ok(Response::new(proto::AddMemberResponse { decision }))
     }
 

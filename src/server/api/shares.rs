@@ -6,6 +6,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -56,6 +57,8 @@ pub(super) struct Share {
     pub mailbox: ClientAllowance,
     /// The part of them that belongs to calls outside sessions.
     pub unary: Arc<Allowance>,
+    /// Its calls and sessions that were refused for want of a share.
+    refused: AtomicU64,
     logged: LogLimit,
 }
 
@@ -95,6 +98,7 @@ impl Shares {
             requests: Arc::new(ByteCount::new(self.max_bytes)),
             unary: mailbox.allowance(),
             mailbox,
+            refused: AtomicU64::new(0),
             logged: LogLimit::default(),
         });
         by_client.insert(client, Arc::clone(&share));
@@ -168,8 +172,9 @@ impl Share {
 
     /// Logs that this client was refused.
     pub(super) fn refused(&self, error: BorderError) -> BorderError {
+        let refused_so_far = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if self.logged.allows(Instant::now()) {
-            tracing::warn!(who = %self.client.principal, reason = %error, "a client has all that it may have");
+            tracing::warn!(who = %self.client.principal, reason = %error, refused_so_far, "a client has all that it may have");
         }
         error
     }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::end::ServerEnd;
-use super::operators::is_newer;
+use super::operators::{ProposalError, is_newer, waits_for};
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
@@ -98,7 +98,8 @@ fn decide(
     let generation = config.slots().next_generation(from).unwrap_or_default();
     let admission =
         Admission { dc: from, generation, server, name, address, sponsor, votes: true, credentials };
-    proposed(config.check_proposal(&view.facts(me, config), Command::Admit(admission)), last)
+    let checked = config.check_proposal(&view.facts(me, config), Command::Admit(admission));
+    proposed(checked, last, |refused| waits_for(refused, me, config, view))
 }
 
 fn decide_witness(
@@ -117,11 +118,16 @@ fn decide_witness(
         };
     }
     let witness = NewWitness { dc: from, server, name, address, credentials };
-    proposed(config.check_proposal(&view.facts(me, config), Command::AddWitness(witness)), last)
+    let checked = config.check_proposal(&view.facts(me, config), Command::AddWitness(witness));
+    proposed(checked, last, |refused| waits_for(refused, me, config, view))
 }
 
-/// Returns the answer for an admission that was checked.
-fn proposed(checked: Result<Proposal, Refused>, last: Option<String>) -> (JoinAnswer, Option<Command>) {
+/// Returns the answer for an admission that was checked. `explain` finds the cause of a refusal that passes.
+fn proposed(
+    checked: Result<Proposal, Refused>,
+    last: Option<String>,
+    explain: impl FnOnce(Refused) -> ProposalError,
+) -> (JoinAnswer, Option<Command>) {
     match checked {
         Ok(proposal) => {
             let why = last.unwrap_or_else(|| "its admission is proposed".into());
@@ -135,7 +141,7 @@ fn proposed(checked: Result<Proposal, Refused>, last: Option<String>) -> (JoinAn
             | Refused::MemberLeaves { .. }
             | Refused::MemberJoins { .. }
             | Refused::SlotNotFree { .. }),
-        ) => (JoinAnswer::Wait(refused.to_string()), None),
+        ) => (JoinAnswer::Wait(explain(refused).to_string()), None),
         Err(refused) => (JoinAnswer::Refused(refused.to_string()), None),
     }
 }

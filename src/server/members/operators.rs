@@ -8,12 +8,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::decisions::DecisionList;
 use super::leading::{is_over, others};
-use crate::base::time::Timestamp;
+use crate::base::time::{Timestamp, brief};
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Facts, Generation, MemberName, Phase, PolicyChange, Prefix,
-    PrefixRule, Proposal, Refused, Vouch,
+    Attempt, Command, Config, Dcs, Epoch, EvictPolicy, Evictee, Eviction, Facts, Generation, MemberName,
+    Phase, PolicyChange, Prefix, PrefixRule, Proposal, Refused, Vouch,
 };
 use geolock_api::names::{DcId, DcSet};
 
@@ -69,6 +69,21 @@ pub enum ProposalError {
     Refused(#[from] Refused),
     #[error(transparent)]
     Propose(#[from] ProposeError),
+    /// Nothing was changed: clients may have leases from before the policy.
+    #[error(
+        "nothing else can be changed before the policy of epoch {epoch} applies to {members}: clients there may still have \
+         longer leases than it allows. They end within {}: repeat it then (`geolock member policy` names the datacenters that \
+         are waited for)",
+        brief(*.within), members = Dcs(*.members)
+    )]
+    LongerLeases { epoch: Epoch, members: DcSet, within: Duration },
+    /// Nothing was changed.
+    #[error(
+        "nothing else can be changed before the last change of the members (epoch {epoch}) has reached {unheard}, which this \
+         server does not hear: start it, or evict it if it is lost, and repeat it",
+        unheard = Dcs(*.unheard)
+    )]
+    NotReached { epoch: Epoch, unheard: DcSet },
     /// Nothing was changed.
     #[error("this server takes no part in the control group; its log says why")]
     NoGroup,
@@ -127,12 +142,22 @@ impl MembersApi {
         voters.iter().filter(|voter| is_over(config, **voter)).map(|voter| voter.dc).collect()
     }
 
-    /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is
-    /// harmless.
+    /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it changes
+    /// nothing.
     pub async fn invite(&self, name: MemberName, sponsor: Option<DcId>) -> Result<u64, ProposalError> {
+        let is_invited = |config: &Config| config.invitations().any(|it| it == (&name, sponsor));
+        if let Some(decision) = self.done_by(is_invited) {
+            return Ok(decision);
+        }
         let command = Command::Invite { name: name.clone(), sponsor };
-        let is_invited = |config: &Config| config.invitations().any(|(invited, _)| *invited == name);
         self.decide(|_| Ok(command.clone()), is_invited).await
+    }
+
+    /// Takes an invitation back. Returns the number of the decision. Refused if there is none.
+    pub async fn cancel_invitation(&self, name: MemberName) -> Result<u64, ProposalError> {
+        let command = Command::CancelInvitation { name: name.clone() };
+        let is_cancelled = |config: &Config| config.invitations().all(|(invited, _)| *invited != name);
+        self.decide(|_| Ok(command.clone()), is_cancelled).await
     }
 
     /// Lets a member leave, or removes a witness. Returns the number of the decision. Repeating it is
@@ -302,7 +327,7 @@ impl MembersApi {
         view: &mut watch::Receiver<MembersView>,
         begun: Instant,
         command: impl Fn(&Config) -> Result<Command, Refused>,
-    ) -> Result<(Proposal, Facts), Refused> {
+    ) -> Result<(Proposal, Facts), ProposalError> {
         loop {
             let config = control.state().0;
             let facts = view.borrow_and_update().facts(self.me, &config);
@@ -312,7 +337,7 @@ impl MembersApi {
             };
             let until = begun + patience(&refused, &config);
             if !matches!(timeout_at(until, view.changed()).await, Ok(Ok(()))) {
-                return Err(refused);
+                return Err(waits_for(refused, self.me, &config, &view.borrow()));
             }
         }
     }
@@ -350,6 +375,24 @@ fn patience(refused: &Refused, config: &Config) -> Duration {
         Refused::MemberJoins { dc } if config.slots().is_settled(*dc) => ENTERED_WITHIN,
         Refused::NoMajority { .. } | Refused::StillHeard { .. } => HEARD_WITHIN,
         _ => Duration::ZERO,
+    }
+}
+
+/// Returns the reason why a command was refused, with the cause of a change that is under way for long. `me`:
+/// this datacenter.
+pub(super) fn waits_for(refused: Refused, me: DcId, config: &Config, view: &MembersView) -> ProposalError {
+    let Refused::ChangeUnderWay { epoch, members } = refused else { return refused.into() };
+    let unheard: DcSet = members.iter().filter(|dc| *dc != me && !view.heard.contains(*dc)).collect();
+    if !unheard.is_empty() {
+        return ProposalError::NotReached { epoch, unheard };
+    }
+    let policy = config.policy();
+    let is_of_policy = policy.evict == EvictPolicy::Auto && config.policy_epoch() == epoch;
+    // A member enters the policy when no lease there lasts longer than the policy allows.
+    let within = view.longest_lease(members.iter()).saturating_sub(policy.max_lease_ttl());
+    match is_of_policy && !within.is_zero() {
+        true => ProposalError::LongerLeases { epoch, members, within },
+        false => Refused::ChangeUnderWay { epoch, members }.into(),
     }
 }
 

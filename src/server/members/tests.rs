@@ -204,6 +204,13 @@ fn one_change_at_a_time() {
     let mut view = members.view();
     view.entered[1].1 = Epoch(0);
     let (answer, propose) = asked(&view, 2, &request(8, "city2"));
+    assert!(
+        why(&answer).contains("(epoch 2) has reached dc1, which this server does not hear"),
+        "{answer:?}"
+    );
+    assert_eq!(propose, None);
+    view.heard = DcSet::only(dc(1));
+    let (answer, propose) = asked(&view, 2, &request(8, "city2"));
     assert!(why(&answer).contains("(epoch 2) has not reached dc1 yet"), "{answer:?}");
     assert_eq!(propose, None);
 }

@@ -58,7 +58,7 @@ fn a_list_of_one_authority_says_nothing_about_certificates_of_another() {
 }
 
 #[test]
-fn an_authority_withdraws_only_what_it_signed() {
+fn an_authority_revokes_only_what_it_signed() {
     let fixture = Fixture::new();
     let new = new_authority(&fixture.dir.path().join("new"), "test");
     let of_old = fixture.issue("old", client("a"), fresh()).join(CERT_FILE);
