@@ -11,7 +11,8 @@ use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
 use crate::base::time::Timestamp;
 use crate::membership::{
-    Command, Config, Epoch, Facts, Fallen, Index, Lineage, LossReport, Proposal, RecoveryPlan, Splits, Voter,
+    Command, Config, Epoch, Facts, Fallen, Index, Lineage, LossReport, Proposal, RecoveryPlan, Unsettled,
+    Voter,
 };
 use crate::replica::{Event, MAX_LEASE_TTL, RecoveryView, StayView};
 use geolock_api::names::{DcId, DcSet};
@@ -77,10 +78,8 @@ pub struct MembersView {
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
     pub freed: BTreeMap<DcId, DcSet>,
-    /// The members that a new rule or a new member has to wait for ([`Facts::rule_unseen`]).
-    pub rule_unseen: DcSet,
-    /// How far the parts of new members are split off ([`Facts::splits`]).
-    pub splits: Splits,
+    /// What changes of the members have to wait for.
+    pub unsettled: Unsettled,
     /// The highest version that each member and witness speaks, as far as it is known here.
     pub versions: BTreeMap<Voter, u16>,
     /// The forced recovery that an operator has asked this one for.
@@ -116,8 +115,7 @@ impl MembersView {
             entered: self.entered.iter().copied().collect(),
             left: self.left,
             freed: self.freed.clone(),
-            rule_unseen: self.rule_unseen,
-            splits: self.splits,
+            unsettled: self.unsettled,
             heard: heard.collect(),
             heard_within: Duration::MAX,
             last_clocks: self.last_clocks.clone(),
@@ -181,20 +179,20 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             config.slots().members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
-        let (stay, rule_unseen) = (self.machine.stay(), self.machine.rule_unseen());
+        let (stay, unsettled) = (self.machine.stay(), self.machine.unsettled());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let (last_clocks, versions) = (self.machine.last_clocks(), self.machine.versions());
-        let (lease_limits, splits) = (self.machine.lease_limits(), self.machine.splits());
+        let lease_limits = self.machine.lease_limits();
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
             let is_same = known.config.index() == config.index() && known.entered == entered;
             let is_heard = (known.heard, known.left) == (heard, left) && known.freed == freed;
-            let is_heard = is_heard && known.rule_unseen == rule_unseen && known.versions == versions;
+            let is_heard = is_heard && known.unsettled == unsettled && known.versions == versions;
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
-            let is_heard = is_heard && (&known.lease_limits, known.splits) == (&lease_limits, splits);
+            let is_heard = is_heard && known.lease_limits == lease_limits;
             let ends = |fallen: &[Fallen]| fallen.last().map(|last| last.epoch);
             let is_named = ends(&known.fallen) == ends(self.machine.fallen());
             is_same && is_heard && is_recovered && is_reported && known.stay == stay && is_named
@@ -217,8 +215,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 lease_limits,
                 left,
                 freed,
-                rule_unseen,
-                splits,
+                unsettled,
                 versions,
                 recovery,
                 stay,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
 use crate::journal::{Figures, Journal, JournalError};
-use crate::membership::{Config, Epoch, Fallen, LossReport, Splits, Voter};
+use crate::membership::{Config, Epoch, Fallen, LossReport, Unsettled, Voter};
 use crate::replica::{Effect, Event, Position, RecoveryView, Replica, StayView, Urgency, Witness};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
@@ -60,14 +60,9 @@ pub trait Machine: Send + 'static {
         BTreeMap::new()
     }
 
-    /// Returns the members that a new rule or a new member has to wait for.
-    fn rule_unseen(&self) -> DcSet {
-        DcSet::EMPTY
-    }
-
-    /// Returns how far the parts of new members are split off from those of their sponsors.
-    fn splits(&self) -> Splits {
-        Splits::default()
+    /// Returns what changes of the members have to wait for.
+    fn unsettled(&self) -> Unsettled {
+        Unsettled::default()
     }
 
     /// Returns the highest version that each member and witness speaks.
@@ -146,12 +141,8 @@ impl Machine for Replica {
         self.inspect().freed()
     }
 
-    fn rule_unseen(&self) -> DcSet {
-        self.inspect().rule_unseen()
-    }
-
-    fn splits(&self) -> Splits {
-        self.inspect().splits()
+    fn unsettled(&self) -> Unsettled {
+        self.inspect().unsettled()
     }
 
     fn versions(&self) -> BTreeMap<Voter, u16> {

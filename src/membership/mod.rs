@@ -71,7 +71,7 @@ pub use ids::{
     TextError, Voter, WitnessId,
 };
 pub use policy::{AgreedOptions, EvictPolicy, JoinPolicy, Policy, PolicyChange};
-pub use propose::{Facts, Splits};
+pub use propose::{Facts, Unsettled};
 pub use recovery::{Ballot, LossReport, LostMember, RecoveryPlan, RecoveryPromise};
 pub use refused::{Dcs, Refused};
 pub use rules::{MAX_RULES, Prefix, PrefixRule, Rules};

@@ -31,10 +31,8 @@ pub struct Facts {
     pub left: DcSet,
     /// By slot that is over, the members that say that no entry is still to come that names its last member.
     pub freed: BTreeMap<DcId, DcSet>,
-    /// How far the parts of new members are split off from those of their sponsors.
-    pub splits: Splits,
-    /// Members that have not given by the last rule about homes, or can be reached and lack what others gave.
-    pub rule_unseen: DcSet,
+    /// What changes of the members have to wait for.
+    pub unsettled: Unsettled,
     /// The last time that some member or witness, also this one, heard each member.
     pub heard: BTreeMap<DcId, (Voter, Duration)>,
     /// The clock of the last heartbeat of each member that anybody has heard, as far as is known here.
@@ -47,13 +45,16 @@ pub struct Facts {
     pub versions: BTreeMap<Voter, u16>,
 }
 
-/// How far the parts of new members are split off from those of their sponsors, as a proposer sees it.
+/// What changes of the members have to wait for, as a proposer sees it: otherwise one that is lost could not be
+/// evicted, because the change waits for an entry of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Splits {
+pub struct Unsettled {
     /// Members whose parts go along with those of their sponsors, decided as settled or not.
-    pub missing: DcSet,
+    pub unsplit: DcSet,
     /// Members that can be reached and are not known to have on disk which parts were split off.
-    pub unseen: DcSet,
+    pub split_unseen: DcSet,
+    /// Members that have not given by the last rule about homes, or can be reached and lack what others gave.
+    pub rule_unseen: DcSet,
 }
 
 impl Config {
@@ -175,17 +176,19 @@ fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refu
 /// not is lost, it can be evicted, because all others have entered that rule; but not once they have a
 /// decision before them that waits for it.
 fn all_gave(config: &Config, facts: &Facts) -> Result<(), Refused> {
-    let (epoch, members) = (config.epoch(), facts.rule_unseen.intersection(config.slots().member_set()));
+    let (epoch, members) =
+        (config.epoch(), facts.unsettled.rule_unseen.intersection(config.slots().member_set()));
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
 
 /// A change that waits for parts of new members to be split off is decided after that: if the sponsor is lost
 /// before, it can be evicted. A split that only the sponsor has seen may be lost with it.
 fn all_split(config: &Config, facts: &Facts) -> Result<(), Refused> {
-    if let Some(dc) = facts.splits.missing.iter().find(|dc| config.slots().is_settled(*dc)) {
+    if let Some(dc) = facts.unsettled.unsplit.iter().find(|dc| config.slots().is_settled(*dc)) {
         return Err(Refused::MemberJoins { dc });
     }
-    let (epoch, members) = (config.epoch(), facts.splits.unseen.intersection(config.slots().member_set()));
+    let (epoch, members) =
+        (config.epoch(), facts.unsettled.split_unseen.intersection(config.slots().member_set()));
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
 

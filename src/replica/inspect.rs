@@ -11,8 +11,8 @@ use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
-use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal, Splits, Voter};
-use crate::replica::members::{ListState, rule_unseen, splits, spoken_versions};
+use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal, Unsettled, Voter};
+use crate::replica::members::{ListState, spoken_versions, unsettled};
 use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
 use crate::replica::record::recover::begin_checkpoint;
 use crate::replica::{RecoveryView, StayView};
@@ -203,17 +203,10 @@ impl<'a> Inspect<'a> {
         self.0.members.ended_slots.freed()
     }
 
-    /// Returns the members that a new rule or a new member has to wait for: they have not given by the last
-    /// rule about homes, or lack what others gave.
-    pub fn rule_unseen(self) -> DcSet {
+    /// Returns what changes of the members have to wait for.
+    pub fn unsettled(self) -> Unsettled {
         let Replica { members, locks, log, peers, config, .. } = self.0;
-        rule_unseen(members, locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)
-    }
-
-    /// Returns how far the parts of new members are split off from those of their sponsors.
-    pub fn splits(self) -> Splits {
-        let Replica { members, log, peers, config, .. } = self.0;
-        splits(members, log, &peers.reachability, config.bugs)
+        unsettled(members, locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)
     }
 
     /// Returns the highest version that each member and witness speaks, as far as it is known.

@@ -70,7 +70,8 @@ fn a_rule_and_a_new_member_wait_until_all_have_given_by_the_rule_before() {
         Command::Admit(list.admission(6)),
     ];
     // One that is no member has nothing to give.
-    let facts = Facts { rule_unseen: set([2, 9]), ..facts(&list) };
+    let unsettled = Unsettled { rule_unseen: set([2, 9]), ..Unsettled::default() };
+    let facts = Facts { unsettled, ..facts(&list) };
     for command in changes {
         let refused = list.config.check_proposal(&facts, command).expect_err("one has not given");
         let (epoch, members) = (list.config.epoch(), set([2]));
@@ -91,18 +92,18 @@ fn nobody_joins_while_another_leaves_and_no_slot_is_used_twice() {
     assert_eq!(refused(&list, &entered, list.leaving(1)), Refused::MemberJoins { dc: dc(5) });
     list.settle(5);
     // Its sponsor may be lost before it has split the part off: no change may wait for that.
-    entered.splits.missing = set([5]);
+    entered.unsettled.unsplit = set([5]);
     for command in [list.leaving(1), Command::Admit(list.admission(6))] {
         assert_eq!(refused(&list, &entered, command), Refused::MemberJoins { dc: dc(5) });
     }
     list.config.check_proposal(&entered, list.eviction([0], Vouch::Operator)).expect("of its sponsor");
     // One that has not seen the split would wait for it, too. One that is no member waits for nothing.
-    entered.splits = Splits { missing: set([]), unseen: set([1, 9]) };
+    entered.unsettled = Unsettled { split_unseen: set([1, 9]), ..Unsettled::default() };
     for command in [list.leaving(2), Command::Admit(list.admission(6))] {
         let (epoch, members) = (list.config.epoch(), set([1]));
         assert_eq!(refused(&list, &entered, command), Refused::ChangeUnderWay { epoch, members });
     }
-    entered.splits.unseen = set([]);
+    entered.unsettled.split_unseen = set([]);
     list.config.check_proposal(&entered, list.leaving(1)).expect("nothing else changes");
     list.decide(list.leaving(1));
     assert!(matches!(refused(&list, &entered, list.leaving(2)), Refused::MemberLeaves { .. }));

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::join::splits;
+use super::join::split_unseen;
 use super::listing::Missing;
 use super::pending::Kind;
 use super::rehoming::rule_unseen;
@@ -16,8 +16,9 @@ use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::{Now, Timestamp};
 use crate::base::wire::COMPACTS_VERSION;
 use crate::causal_log::Log;
+use crate::crdt::HomeRules;
 use crate::lock_state::Locks;
-use crate::membership::{Command, Facts, Index, Lineage, Proposal, Refused, Voter};
+use crate::membership::{Command, Facts, Index, Lineage, Proposal, Refused, Unsettled, Voter};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
 use crate::replica::lend::lend;
@@ -25,6 +26,7 @@ use crate::replica::lifecycle::Lifecycle;
 use crate::replica::message::Message;
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::Peers;
+use crate::replica::peers::reachability::Reachability;
 use crate::replica::record::Record;
 use geolock_api::names::DcId;
 
@@ -87,6 +89,21 @@ impl Members {
             }
         }
         heard
+    }
+}
+
+/// Returns what changes of the members have to wait for, as a proposer here sees it.
+pub(in crate::replica) fn unsettled(
+    members: &Members,
+    rules: &HomeRules,
+    log: &Log,
+    reachability: &Reachability,
+    bugs: Bugs,
+) -> Unsettled {
+    Unsettled {
+        unsplit: members.joins.parts(),
+        split_unseen: split_unseen(members, log, reachability, bugs),
+        rule_unseen: rule_unseen(members, rules, log, reachability, bugs),
     }
 }
 
@@ -352,17 +369,13 @@ impl Decisions<'_> {
     pub(super) fn checked(&self, command: Command) -> Result<Proposal, Refused> {
         let rules = self.locks.owners().sponsors().rules();
         let (reachability, bugs) = (&self.peers.reachability, self.config.bugs);
-        let rule_unseen = rule_unseen(self.members, rules, self.log, reachability, bugs);
-        let splits = splits(self.members, self.log, reachability, bugs);
+        let unsettled = unsettled(self.members, rules, self.log, reachability, bugs);
         let mut versions = spoken_versions(self.members, self.lifecycle, self.peers);
         if bugs.has(Bug::VersionTooEarly) {
             versions.values_mut().for_each(|version| *version = self.config.speaks);
         }
         let facts = self.members.facts(self.peers, self.config, self.now);
-        self.members
-            .decided
-            .config()
-            .check_proposal(&Facts { rule_unseen, splits, versions, ..facts }, command)
+        self.members.decided.config().check_proposal(&Facts { unsettled, versions, ..facts }, command)
     }
 
     /// Proposes a command to the control group, if it is possible now.

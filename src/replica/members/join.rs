@@ -21,7 +21,7 @@ use crate::base::wire::SETTLES_FIRST_VERSION;
 use crate::causal_log::{Log, Op};
 use crate::crdt::{Sponsored, Sponsors, VersionVector};
 use crate::lock_state::Naming;
-use crate::membership::{Command, Epoch, Proposal, Slots, Splits};
+use crate::membership::{Command, Epoch, Proposal, Slots};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::peers::reachability::Reachability;
@@ -219,18 +219,11 @@ impl From<&JoinState> for Join {
     }
 }
 
-/// Returns how far the parts of new members are split off, as a proposer here sees it ([`Facts::splits`]).
-///
-/// [`Facts::splits`]: crate::membership::Facts::splits
-pub(in crate::replica) fn splits(
-    members: &Members,
-    log: &Log,
-    reachability: &Reachability,
-    bugs: Bugs,
-) -> Splits {
-    let missing = members.joins.parts();
+/// Returns the members that can be reached and are not known to have on disk which parts were split off
+/// ([`Unsettled`](crate::membership::Unsettled)).
+pub(super) fn split_unseen(members: &Members, log: &Log, reachability: &Reachability, bugs: Bugs) -> DcSet {
     if bugs.has(Bug::SplitUnseen) {
-        return Splits { missing, unseen: DcSet::EMPTY };
+        return DcSet::EMPTY;
     }
     let staying = members.entered.staying().difference(members.entered.left());
     let lacks = |dc: &DcId| {
@@ -243,7 +236,7 @@ pub(in crate::replica) fn splits(
         };
         !staying.iter().all(has)
     };
-    Splits { missing, unseen: staying.iter().filter(lacks).collect() }
+    staying.iter().filter(lacks).collect()
 }
 
 impl Members {

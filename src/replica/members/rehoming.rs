@@ -60,10 +60,8 @@ impl Members {
 }
 
 /// Returns the members that have not given by the last rule, and those that can be reached and are not known
-/// to have on disk what others gave ([`Facts::rule_unseen`]).
-///
-/// [`Facts::rule_unseen`]: crate::membership::Facts::rule_unseen
-pub(in crate::replica) fn rule_unseen(
+/// to have on disk what others gave ([`Unsettled`](crate::membership::Unsettled)).
+pub(super) fn rule_unseen(
     members: &Members,
     rules: &HomeRules,
     log: &Log,

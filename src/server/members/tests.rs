@@ -13,7 +13,7 @@ use crate::crdt::VersionVector;
 use crate::lock_server::MembersView;
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Credentials, Epoch, Evictee, Eviction, Founder, Founding,
-    Generation, JoinPolicy, MemberName, Policy, Proposal, Refused, ServerId, Splits, Voter, Vouch,
+    Generation, JoinPolicy, MemberName, Policy, Proposal, Refused, ServerId, Unsettled, Voter, Vouch,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet};
 use tokio::sync::{mpsc, watch};
@@ -371,8 +371,8 @@ fn a_server_that_asks_to_join_waits_until_parts_are_split_off() {
     let mut members = Members::founded(JoinPolicy::Auto);
     members.decide(members.ask(1, &request(7, "city1")).1.expect("it may join"));
     members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
-    let splits = Splits { missing: DcSet::only(dc(1)), ..Splits::default() };
-    let view = MembersView { splits, ..members.heard_view(&[1], &[]) };
+    let unsettled = Unsettled { unsplit: DcSet::only(dc(1)), ..Unsettled::default() };
+    let view = MembersView { unsettled, ..members.heard_view(&[1], &[]) };
     let (answer, propose) = asked(&view, 2, &request(9, "city2"));
     assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_none(), "{answer:?}");
     let (answer, propose) = asked(&members.heard_view(&[1], &[]), 2, &request(9, "city2"));
