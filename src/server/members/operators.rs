@@ -96,6 +96,16 @@ pub enum ProposalError {
 }
 
 impl MembersApi {
+    /// Returns this server's part in the control group, once it has begun: its file is opened after the start.
+    async fn group(&self) -> Result<ControlGroup<DecisionList>, ProposalError> {
+        let mut control = self.control.clone();
+        match timeout(HEARD_WITHIN, control.wait_for(Option::is_some)).await {
+            Ok(Ok(control)) => control.clone().ok_or(ProposalError::NoGroup),
+            // The thread of the control group has ended, or takes too long.
+            Ok(Err(_)) | Err(_) => Err(ProposalError::NoGroup),
+        }
+    }
+
     /// Returns the name of a member, as this server sees it.
     pub fn name(&self, dc: DcId) -> Option<String> {
         Some(self.view.borrow().config.slots().member(dc)?.name.to_string())
@@ -241,7 +251,7 @@ impl MembersApi {
     /// last, and the last heartbeat of each, for the eviction. Waits for a moment until nobody hears them any
     /// more.
     pub async fn check_eviction(&self, lost: &[Lost]) -> Result<(Duration, Vec<Lost>), ProposalError> {
-        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
+        let control = self.group().await?;
         let config = control.state().0;
         if lost.iter().all(|lost| config.slots().has_ended(lost.dc)) {
             return Ok((Duration::ZERO, Vec::new()));
@@ -304,7 +314,7 @@ impl MembersApi {
     /// Waits until this member knows all decisions that another one may have told an operator of. Otherwise
     /// it could take a policy that was changed since for the present one, and say that it is set.
     async fn await_newest(&self) -> Result<(), ProposalError> {
-        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
+        let control = self.group().await?;
         // A group that is not founded has decided nothing, and no leader that could be asked.
         if self.list().0.config.cluster().is_some() {
             control.read_index().await?;
@@ -349,7 +359,7 @@ impl MembersApi {
         command: impl Fn(&Config) -> Result<Command, Refused>,
         is_done: impl Fn(&Config) -> bool,
     ) -> Result<u64, ProposalError> {
-        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
+        let control = self.group().await?;
         let (mut attempts, begun) = (0, Instant::now());
         let mut view = self.view.clone();
         loop {
