@@ -147,8 +147,8 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     outcome.map(|(ended, _)| ExitCode::from(ended.exit_code()))
 }
 
-/// Acquires. In the first moment of a cluster its members do not know yet that all of them understand locks with
-/// a home: that is waited for.
+/// Acquires. In the first moment of a cluster its members do not know yet that all of them understand locks
+/// with a home: that is waited for.
 async fn acquire(
     client: &Client,
     request: AcquireRequest,

@@ -1,7 +1,7 @@
 //! The addresses at which peers were reached last, by the names under which they are configured.
 //!
-//! A name that cannot be resolved is no reason to be without a link: the certificate says if the server at the
-//! last address is still the peer. Whoever keeps these over a restart passes them on to the next run.
+//! A name that cannot be resolved is no reason to be without a link: the certificate says if the server at
+//! the last address is still the peer. Whoever keeps these over a restart passes them on to the next run.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

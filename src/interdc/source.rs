@@ -2,8 +2,8 @@
 //!
 //! A NAT or a stateful firewall on the way may keep an entry of an earlier connection that leads nowhere, and
 //! packets from the same port renew it. So after some attempts without any answer, every second one is made
-//! from a port that was not used before. The port that the server listens on stays the first choice: firewalls
-//! may let through no other.
+//! from a port that was not used before. The port that the server listens on stays the first choice:
+//! firewalls may let through no other.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};

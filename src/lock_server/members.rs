@@ -78,7 +78,7 @@ pub struct MembersView {
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
     pub freed: BTreeMap<DcId, DcSet>,
-    /// What changes of the members have to wait for.
+    /// The members that changes of the members have to wait for.
     pub unsettled: Unsettled,
     /// The highest version that each member and witness speaks, as far as it is known here.
     pub versions: BTreeMap<Voter, u16>,

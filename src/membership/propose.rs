@@ -31,7 +31,7 @@ pub struct Facts {
     pub left: DcSet,
     /// By slot that is over, the members that say that no entry is still to come that names its last member.
     pub freed: BTreeMap<DcId, DcSet>,
-    /// What changes of the members have to wait for.
+    /// The members that changes have to wait for.
     pub unsettled: Unsettled,
     /// The last time that some member or witness, also this one, heard each member.
     pub heard: BTreeMap<DcId, (Voter, Duration)>,
@@ -45,7 +45,7 @@ pub struct Facts {
     pub versions: BTreeMap<Voter, u16>,
 }
 
-/// What changes of the members have to wait for, as a proposer sees it: otherwise one that is lost could not be
+/// The members that changes have to wait for, as a proposer sees it: otherwise one that is lost could not be
 /// evicted, because the change waits for an entry of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unsettled {

@@ -1,6 +1,6 @@
-//! The addresses of the other members over a restart: a server that is restarted while the name service is gone
-//! finds them where they were. The file is a help and no state: without it, or if it cannot be read or written,
-//! the server begins with the names.
+//! The addresses of the other members over a restart: a server that is restarted while the name service is
+//! gone finds them where they were. The file is a help and no state: without it, or if it cannot be read or
+//! written, the server begins with the names.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

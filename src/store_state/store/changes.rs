@@ -8,6 +8,7 @@ use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{self, At, Slots};
 use crate::store_state::content::Content;
+use crate::store_state::record::Record;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
 use geolock_api::value::{MAX_VALUE_BYTES, OpError, Update};
@@ -66,20 +67,19 @@ impl Store {
                 }
             }
         };
-        let checked = checked.and_then(|()| self.check_size(key, action));
+        let record = self.records.find(key).map(|row| &mut self.records[row]);
+        let checked = checked.and_then(|()| record.map_or(Ok(()), |record| check_size(record, action)));
         checked.map_err(|error| ChangeError { key: key.clone(), error })
     }
+}
 
-    /// Refuses an update that makes a value too large. The newest value is built only if it may be near the
-    /// limit.
-    fn check_size(&mut self, key: &Key, action: &Action) -> Result<(), OpError> {
-        let (Action::Update(update), Some(row)) = (action, self.records.find(key)) else { return Ok(()) };
-        let record = &mut self.records[row];
-        if !value::adds_elements(update) || record.weight_bound() + update.weight() <= MAX_VALUE_BYTES {
-            return Ok(());
-        }
-        may_grow(&record.read(Position(u64::MAX)).slots, update)
+/// Refuses an update that makes a value too large. The newest value is built only if it may be near the limit.
+fn check_size(record: &mut Record, action: &Action) -> Result<(), OpError> {
+    let Action::Update(update) = action else { return Ok(()) };
+    if !value::adds_elements(update) || record.weight_bound() + update.weight() <= MAX_VALUE_BYTES {
+        return Ok(());
     }
+    may_grow(&record.read(Position(u64::MAX)).slots, update)
 }
 
 /// Refuses an update by which a value comes beyond the limit, or further beyond it.
