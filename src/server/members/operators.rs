@@ -96,7 +96,7 @@ pub enum ProposalError {
 }
 
 impl MembersApi {
-    /// Returns this server's part in the control group, once it has begun: its file is opened after the start.
+    /// Returns this server's part in the control group, once it has begun: a moment after the start.
     async fn group(&self) -> Result<ControlGroup<DecisionList>, ProposalError> {
         let mut control = self.control.clone();
         match timeout(HEARD_WITHIN, control.wait_for(Option::is_some)).await {

@@ -73,7 +73,8 @@ impl Store {
     }
 }
 
-/// Refuses an update that makes a value too large. The newest value is built only if it may be near the limit.
+/// Refuses an update that makes a value too large. The newest value is built only if it may be near the
+/// limit.
 fn check_size(record: &mut Record, action: &Action) -> Result<(), OpError> {
     let Action::Update(update) = action else { return Ok(()) };
     if !value::adds_elements(update) || record.weight_bound() + update.weight() <= MAX_VALUE_BYTES {
