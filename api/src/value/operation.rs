@@ -12,8 +12,8 @@ use crate::names::DcId;
 /// Maximum nesting depth of maps.
 pub const MAX_DEPTH: usize = 8;
 /// Most bytes of the [reading](super::Reading::weight) of a set or a map, which a change may reach. A step
-/// reads twice as much: datacenters may add to a value at the same moment, and it can be read and made smaller
-/// after that.
+/// reads twice as much: datacenters may add to a value at the same moment, and it can be read and made
+/// smaller after that.
 pub const MAX_VALUE_BYTES: usize = 2 << 20;
 
 /// The type of a value. A key that was never written is every type's empty value. [The module](super) defines
