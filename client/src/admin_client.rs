@@ -9,9 +9,10 @@ use super::error::ClientError;
 use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
-    AddMemberRequest, AuditRecord, AuditRequest, AuditResponse, EvictMembersRequest, ForceReleaseRequest,
-    ForceReleaseResponse, LastHeard, ListMembersRequest, ListMembersResponse, LossReport, MemberPolicy,
-    RecoverRequest, RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
+    AddMemberRequest, AuditRecord, AuditRequest, AuditResponse, EvictMembersRequest, Feature,
+    ForceReleaseRequest, ForceReleaseResponse, LastHeard, ListMembersRequest, ListMembersResponse,
+    LossReport, MemberPolicy, RecoverRequest, RecoverResponse, RemoveMemberRequest, SetHomeRequest,
+    SetPolicyRequest,
 };
 
 /// Time for a decision about the members: the control group may have to elect a leader first. A server says
@@ -105,6 +106,8 @@ impl AdminClient {
     /// Refused if it is not invited, or has joined. After [`ClientError::Unreachable`] the outcome is
     /// unknown: [`AdminClient::members`] lists the invitations.
     pub async fn cancel_invitation(&self, name: &str) -> Result<u64, ClientError> {
+        // It would invite the server.
+        self.0.require(Feature::Cancel).await?;
         let request = AddMemberRequest { name: name.to_owned(), sponsor: None, cancel: true };
         let answer = self.decided().ask(async |mut locks| locks.add_member(request).await).await?;
         Ok(answer.decision)
@@ -123,6 +126,8 @@ impl AdminClient {
     /// decision. Refused once its log says that it leaves, and elsewhere. After [`ClientError::Unreachable`]
     /// the outcome is unknown: repeat it.
     pub async fn cancel_removal(&self, dc: u32) -> Result<u64, ClientError> {
+        // It would remove the datacenter.
+        self.0.require(Feature::Cancel).await?;
         let request = RemoveMemberRequest { dc, cancel: true };
         let answer = self.decided().ask(async |mut locks| locks.remove_member(request).await).await?;
         Ok(answer.decision)

@@ -440,6 +440,7 @@ pub(super) fn not_understood(feature: proto::Feature) -> proto::Error {
     let what = match feature {
         proto::Feature::Home => "a lock with a home",
         proto::Feature::Under => "a transaction under the guards of its client",
+        proto::Feature::Cancel => "that a change of the members is taken back",
         proto::Feature::Unspecified => "this call",
     };
     let message = format!("the server is of a release that does not understand {what}: upgrade it");

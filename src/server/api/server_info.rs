@@ -41,7 +41,7 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The fields that a client must not send to a server of an earlier release.
 pub(super) fn understands() -> Vec<i32> {
-    vec![Feature::Home.into(), Feature::Under.into()]
+    vec![Feature::Home.into(), Feature::Under.into(), Feature::Cancel.into()]
 }
 
 /// Returns a new secret for a lease.
