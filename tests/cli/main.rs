@@ -9,6 +9,7 @@ mod fixture;
 mod commands;
 mod homes;
 mod kv;
+mod readme;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -32,8 +32,15 @@ pub(super) struct Running<'a> {
     ends: JoinSet<Ended>,
     /// Wait until a datacenter serves, and print that.
     watches: JoinSet<()>,
-    /// Requests to add a datacenter that wait for the list of members.
-    deferred: JoinSet<(Option<DcId>, Option<Caller>)>,
+    /// Requests that wait for the list of members.
+    deferred: JoinSet<Deferred>,
+}
+
+/// A request that needs the list of members, which begins by itself soon after all founders run.
+enum Deferred {
+    Add(Option<DcId>, Option<Caller>),
+    /// Without one of them, the list would never begin.
+    Stop(DcId, Caller),
 }
 
 /// A datacenter that has a data directory.
@@ -94,15 +101,18 @@ impl<'a> Running<'a> {
                 Some(Call { request, caller }) = next_call(calls) => match request {
                     Request::Add(dc) => self.add(dc, Some(caller)),
                     Request::Start(dc) => self.start(dc, caller),
-                    Request::Stop(dc) => self.stop(dc, caller),
+                    Request::Stop(dc) => match self.founding() {
+                        Some(founded) => self.defer(founded, Deferred::Stop(dc, caller)),
+                        None => self.stop(dc, caller),
+                    },
                 },
                 Some(started) = self.starts.join_next() => self.started(joined(started)),
                 Some(ended) = self.ends.join_next() => self.ended(joined(ended))?,
                 Some(said) = self.watches.join_next() => joined(said),
-                Some(ready) = self.deferred.join_next() => {
-                    let (dc, caller) = joined(ready);
-                    self.add(dc, caller);
-                }
+                Some(ready) = self.deferred.join_next() => match joined(ready) {
+                    Deferred::Add(dc, caller) => self.add(dc, caller),
+                    Deferred::Stop(dc, caller) => self.stop(dc, caller),
+                },
                 else => std::future::pending().await,
             }
         }
@@ -148,20 +158,27 @@ impl<'a> Running<'a> {
         all.max_by_key(|(_, _, config)| config.index())
     }
 
+    /// Returns a view of the members, if the list of members has not begun.
+    fn founding(&self) -> Option<MembersApi> {
+        let (_, members, config) = self.newest()?;
+        config.cluster().is_none().then_some(members)
+    }
+
+    /// Handles a request when the list of members has begun.
+    fn defer(&mut self, members: MembersApi, request: Deferred) {
+        self.deferred.spawn(async move {
+            let mut look = interval(LOOK);
+            while members.list().0.config.cluster().is_none() {
+                look.tick().await;
+            }
+            request
+        });
+    }
+
     fn add(&mut self, wanted: Option<DcId>, caller: Option<Caller>) {
-        if let Some((_, members, config)) = self.newest()
-            && config.cluster().is_none()
-        {
-            // It begins by itself, soon after all founders run.
+        if let Some(members) = self.founding() {
             answer(&caller, "the datacenters first have to agree on the list of members");
-            self.deferred.spawn(async move {
-                let mut look = interval(LOOK);
-                while members.list().0.config.cluster().is_none() {
-                    look.tick().await;
-                }
-                (wanted, caller)
-            });
-            return;
+            return self.defer(members, Deferred::Add(wanted, caller));
         }
         match self.prepare_join(wanted) {
             Ok((dc, server, members)) => {
