@@ -11,6 +11,9 @@ const README: &str = include_str!("../../README.md");
 /// The command that starts the playground.
 const START: &str = "cargo run -- dev ";
 
+/// The first port of the playground in the README.
+const PRINTED: u16 = 7400;
+
 /// A command, and the lines that it prints.
 struct Entered {
     line: String,
@@ -59,9 +62,10 @@ fn form(text: &str) -> String {
 fn shell(line: &str, (home, base): (&Path, u16)) -> Vec<String> {
     let binary = Path::new(env!("CARGO_BIN_EXE_geolock")).parent().expect("it is in a folder");
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("there is one"));
-    let line = (0..3_u16).fold(line.to_owned(), |line, dc| {
-        line.replace(&format!("127.0.0.1:{}", 7400 + 10 * dc), &format!("127.0.0.1:{}", base + 10 * dc))
-    });
+    let place = |base: u16, dc: u16| format!("127.0.0.1:{}", base + 10 * dc);
+    let moved =
+        |text: String, from, to| (0..3).fold(text, |text, dc| text.replace(&place(from, dc), &place(to, dc)));
+    let line = moved(line.to_owned(), PRINTED, base);
     let mut command = Command::new("bash");
     command.args(["-c", &format!("exec 2>&1\n{line}")]).current_dir(home).env("PATH", path);
     for (name, value) in geolock(home).get_envs() {
@@ -70,7 +74,7 @@ fn shell(line: &str, (home, base): (&Path, u16)) -> Vec<String> {
             None => command.env_remove(name),
         };
     }
-    run(&mut command).stdout.lines().map(str::to_owned).collect()
+    moved(run(&mut command).stdout, base, PRINTED).lines().map(str::to_owned).collect()
 }
 
 #[test]
