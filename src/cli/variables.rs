@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
+use strsim::osa_distance;
 
 use super::Cli;
 use super::print::tell;
@@ -66,25 +67,12 @@ fn options() -> BTreeSet<String> {
     names
 }
 
-/// Returns the option whose name differs by underscores only, or by one letter.
+/// Returns the option whose name differs by underscores only, or by one letter: added, left out, replaced, or
+/// exchanged with its neighbour.
 fn meant(name: &str, known: &BTreeSet<String>) -> Option<String> {
     let letters = |name: &str| name.replace('_', "");
-    let is_near = |option: &&String| letters(option) == letters(name) || is_one_letter_off(option, name);
+    let is_near = |option: &&String| letters(option) == letters(name) || osa_distance(option, name) == 1;
     known.iter().find(is_near).cloned()
-}
-
-/// Returns true if one letter was added, left out or replaced, or two neighbours were exchanged.
-fn is_one_letter_off(one: &str, other: &str) -> bool {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
-    let same = one.iter().zip(other).take_while(|(a, b)| a == b).count();
-    let (one, other) = (&one[same..], &other[same..]);
-    match (one, other) {
-        ([_, rest @ ..], _) if rest == other => true,
-        (_, [_, rest @ ..]) if rest == one => true,
-        ([_, a @ ..], [_, b @ ..]) if a == b => true,
-        ([a, b, one @ ..], [c, d, other @ ..]) => (a, b) == (d, c) && one == other,
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub trait Machine: Send + 'static {
         BTreeMap::new()
     }
 
-    /// Returns what changes of the members have to wait for.
+    /// Returns the members that changes have to wait for.
     fn unsettled(&self) -> Unsettled {
         Unsettled::default()
     }

@@ -203,7 +203,7 @@ impl<'a> Inspect<'a> {
         self.0.members.ended_slots.freed()
     }
 
-    /// Returns what changes of the members have to wait for.
+    /// Returns the members that changes have to wait for.
     pub fn unsettled(self) -> Unsettled {
         let Replica { members, locks, log, peers, config, .. } = self.0;
         unsettled(members, locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)

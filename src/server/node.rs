@@ -33,7 +33,7 @@ use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
-use crate::server::members::{Group, MembersApi, keep_addresses, remembered_addresses};
+use crate::server::members::{Group, MembersApi, kept_addresses};
 use crate::server::reload::{InUse, Loaded, Reloader};
 use crate::telemetry::{self, Board};
 use departure::Departing;
@@ -300,9 +300,7 @@ impl Started {
         let mut info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
         let lost_history = place.lost_history();
         let data_dir = place.data_dir().to_owned();
-        let dir = data_dir.clone();
-        let addresses = joined(spawn_blocking(move || remembered_addresses(&dir)).await);
-        let kept = keep_addresses(data_dir.clone(), &addresses);
+        let addresses = kept_addresses(&data_dir).await;
         let (datacenter, channels, plan) = place.parts(tls.clone(), wan, addresses);
         let id = datacenter.replica.server;
         let (port, members) = members_port();
@@ -311,8 +309,6 @@ impl Started {
         let started =
             spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, started_board)).await;
         let Datacenter { server, links } = joined(started)?;
-        // Until the links end.
-        spawn(kept);
         let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
         let evictions = spawn(evictions::follow(dc, view.clone(), board));
         let (handle, inputs) = (server.handle(), members.inputs.clone());

@@ -92,7 +92,22 @@ impl Members {
     }
 }
 
-/// Returns what changes of the members have to wait for, as a proposer here sees it.
+/// Returns true if a member has an entry on disk as far as is known here, or cannot be reached: then it is
+/// not waited for.
+pub(super) fn may_be_relied_on(
+    members: &Members,
+    log: &Log,
+    reachability: &Reachability,
+    dc: DcId,
+    (of, seq): (DcId, u64),
+) -> bool {
+    match dc == members.decided.me() {
+        true => log.durable().get(of) >= seq,
+        false => log.peer(dc).acknowledged().has(of, seq) || !reachability.is_reachable(dc),
+    }
+}
+
+/// Returns the members that changes have to wait for, as a proposer here sees it.
 pub(in crate::replica) fn unsettled(
     members: &Members,
     rules: &HomeRules,

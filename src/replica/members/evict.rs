@@ -145,7 +145,7 @@ impl Writer<'_> {
         self.locks.member_changes().end_evicted(evicted, epoch.0, self.now.mono);
         self.log.peers_mut().set_members(self.members.entered.all());
         self.ids.fence = self.members.fence();
-        self.settle_complete();
+        self.settle_complete(&self.log.applied().clone());
     }
 }
 

@@ -13,6 +13,7 @@
 //! So the part goes along until the new member is settled: nobody needs a server that never served. Before
 //! version 7 the order was `Split`, `Done` of every older member, `Settled`.
 
+use super::decisions::may_be_relied_on;
 use super::entered::Entered;
 use super::pending::{Admitted, Kind, Pending};
 use super::{JoinState, Members};
@@ -226,17 +227,11 @@ pub(super) fn split_unseen(members: &Members, log: &Log, reachability: &Reachabi
         return DcSet::EMPTY;
     }
     let staying = members.entered.staying().difference(members.entered.left());
-    let lacks = |dc: &DcId| {
-        let has = |of: DcId| {
-            let seq = members.joins.split_by.get(of);
-            match *dc == members.decided.me() {
-                true => log.durable().get(of) >= seq,
-                false => log.peer(*dc).acknowledged().has(of, seq) || !reachability.is_reachable(*dc),
-            }
-        };
-        !staying.iter().all(has)
+    let split_by = &members.joins.split_by;
+    let has_all = |dc: DcId| {
+        staying.iter().all(|of| may_be_relied_on(members, log, reachability, dc, (of, split_by.get(of))))
     };
-    staying.iter().filter(lacks).collect()
+    staying.iter().filter(|dc| !has_all(*dc)).collect()
 }
 
 impl Members {
@@ -327,21 +322,20 @@ impl Writer<'_> {
             self.members.joins.done_by = Some(self.out.position);
             self.members.goes_on_at = Some(self.out.position);
         }
-        if self.settle_complete() {
-            self.members.joins.note_split(&[(dc, seq)].into_iter().collect());
-        }
+        let mut by = self.log.applied().clone();
+        by.raise(dc, seq);
+        self.settle_complete(&by);
     }
 
-    /// Settles the parts of which all older members that are left have said that they are done. Returns true
-    /// if there are any.
-    pub(super) fn settle_complete(&mut self) -> bool {
+    /// Settles the parts of which all older members that are left have said that they are done. `by`:
+    /// the entries that are applied.
+    pub(super) fn settle_complete(&mut self, by: &VersionVector) {
         let is_split = |part| self.locks.owners().sponsors().get(part).is_some_and(|row| row.split);
         let complete = self.members.joins.take_complete(is_split);
         complete.iter().for_each(|part| self.locks.member_changes().settle(part));
         if !complete.is_empty() {
-            self.members.joins.note_split(self.log.applied());
+            self.members.joins.note_split(by);
         }
-        !complete.is_empty()
     }
 
     /// Settles the parts that their sponsors can split off no more, if the next epoch is an eviction.

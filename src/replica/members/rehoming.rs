@@ -11,6 +11,7 @@
 //! gives first.
 
 use super::Members;
+use super::decisions::may_be_relied_on;
 use crate::base::bugs::{Bug, Bugs};
 use crate::causal_log::{Log, Op};
 use crate::crdt::HomeRules;
@@ -72,10 +73,7 @@ pub(super) fn rule_unseen(
         return DcSet::EMPTY;
     }
     let lacks = |dc: &DcId| {
-        let has = |(of, seq): (DcId, u64)| match *dc == members.decided.me() {
-            true => log.durable().get(of) >= seq,
-            false => log.peer(*dc).acknowledged().has(of, seq) || !reachability.is_reachable(*dc),
-        };
+        let has = |entry| may_be_relied_on(members, log, reachability, *dc, entry);
         rules.to_give(*dc).is_some() || !rules.given().all(has)
     };
     let staying = members.entered.staying().difference(members.entered.left());

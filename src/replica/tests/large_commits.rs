@@ -79,7 +79,7 @@ fn a_value_does_not_grow_beyond_what_can_be_read() {
 }
 
 #[test]
-fn what_is_too_large_to_be_read_is_refused_before_it_is_copied() {
+fn a_value_that_is_too_large_to_be_read_is_refused_before_it_is_copied() {
     let mut c = Cluster::new(3, 0, 0);
     for (a, b) in [(0, 1), (0, 2), (1, 2)] {
         c.cut(a, b);

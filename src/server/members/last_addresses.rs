@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::durable_file::{self, FileFault};
@@ -14,29 +15,30 @@ use crate::runtime::tasks::joined;
 
 const FILE: &str = "addresses.json";
 
-/// Returns the addresses of the last run.
-pub fn remembered_addresses(dir: &Path) -> LastAddresses {
-    let read = durable_file::read::<BTreeMap<String, SocketAddr>>(dir, FILE);
-    LastAddresses::new(
-        read.unwrap_or_else(|fault| {
-            warn("read", fault);
-            None
-        })
-        .unwrap_or_default(),
-    )
+/// Returns the addresses of the last run. Each change is written until the last clone of them is dropped.
+pub async fn kept_addresses(dir: &Path) -> LastAddresses {
+    let dir = dir.to_owned();
+    let of_dir = dir.clone();
+    let addresses = joined(spawn_blocking(move || remembered(&of_dir)).await);
+    tokio::spawn(keep(dir, addresses.changes()));
+    addresses
 }
 
-/// Returns what writes each change, until the last of these addresses is dropped.
-pub fn keep_addresses(dir: PathBuf, addresses: &LastAddresses) -> impl Future<Output = ()> + use<> {
-    let mut changes = addresses.changes();
-    async move {
-        while changes.changed().await.is_ok() {
-            let known = changes.borrow_and_update().clone();
-            let dir = dir.clone();
-            let written = joined(spawn_blocking(move || durable_file::write(&dir, FILE, &known)).await);
-            if let Err(fault) = written {
-                warn("write", fault);
-            }
+fn remembered(dir: &Path) -> LastAddresses {
+    let known = durable_file::read(dir, FILE).unwrap_or_else(|fault| {
+        warn("read", fault);
+        None
+    });
+    LastAddresses::new(known.unwrap_or_default())
+}
+
+async fn keep(dir: PathBuf, mut changes: watch::Receiver<BTreeMap<String, SocketAddr>>) {
+    while changes.changed().await.is_ok() {
+        let known = changes.borrow_and_update().clone();
+        let dir = dir.clone();
+        let written = joined(spawn_blocking(move || durable_file::write(&dir, FILE, &known)).await);
+        if let Err(fault) = written {
+            warn("write", fault);
         }
     }
 }
@@ -59,7 +61,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_as_good_as_none() {
         let dir = tempfile::tempdir().expect("there is a disk");
-        let known = || remembered_addresses(dir.path()).changes().borrow().clone();
+        let known = || remembered(dir.path()).changes().borrow().clone();
         assert_eq!(known(), BTreeMap::new());
         let address = SocketAddr::from(([192, 0, 2, 1], 7402));
         let written = BTreeMap::from([("fra:7402".to_owned(), address)]);

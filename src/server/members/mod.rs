@@ -52,6 +52,6 @@ pub use end::{EndError, ServerEnd, ask_for_end};
 pub use group::{Channels, Founders, Group, GroupConfig, GroupError, channels};
 pub use join::{JoinError, JoinOptions, Joined, join};
 pub use joined_file::{JoinedFileError, is_joined, read as read_joined};
-pub use last_addresses::{keep_addresses, remembered_addresses};
+pub use last_addresses::kept_addresses;
 pub use operators::{Lost, MembersApi, ProposalError};
 pub use returning::{ReturningError, is_returning, set_aside};

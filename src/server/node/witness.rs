@@ -23,7 +23,7 @@ use crate::pki::Credentials;
 use crate::replica::WitnessConfig;
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
-use crate::server::members::{Founders, Group, GroupConfig, MembersApi, channels};
+use crate::server::members::{Founders, Group, GroupConfig, MembersApi, channels, kept_addresses};
 use crate::server::reload::Loaded;
 use crate::telemetry::Board;
 
@@ -67,6 +67,7 @@ impl WitnessNode {
             peers: members.filter(|(dc, _)| *dc != me).collect(),
             peer_timeout,
             control: Some(control),
+            addresses: kept_addresses(&config.journal.dir).await,
             ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls.clone())
         };
         let witness = WitnessConfig {
