@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use super::checker::Checker;
 use super::keys::Choice;
@@ -20,6 +21,8 @@ use geolock_api::names::Mode;
 
 /// Locks per request when datacenters take their own locks before the test.
 const BROUGHT_AT_ONCE: u64 = 500;
+/// Longest time that a server may be behind meanwhile.
+const BEHIND: Duration = Duration::from_secs(60);
 /// Points of throughput over time.
 const SLICES: u32 = 100;
 /// Shortest time that a point stands for.
@@ -53,15 +56,18 @@ impl<T: Target> Stage<T> {
             count += home.end - home.start;
             let (target, locks) = (Arc::clone(&clients[0]), Arc::clone(&self.locks));
             tasks.spawn(async move {
+                let begun = Instant::now();
                 while !home.is_empty() {
                     let until = home.end.min(home.start + BROUGHT_AT_ONCE);
                     let taken = (home.start..until).map(|key| (key, Mode::Exclusive)).collect();
                     let ask = Ask { locks: taken, is_txn: false };
                     let taken = async { target.release(target.acquire(&ask, &locks).await?).await };
-                    taken
-                        .await
-                        .map_err(|why: Failure| LoadTestError::NotHome { dc, why: why.to_string() })?;
-                    home.start = until;
+                    match taken.await {
+                        Ok(()) => home.start = until,
+                        // A server that has just started may be behind, and says when to ask again.
+                        Err(Failure::Refused(again)) if begun.elapsed() < BEHIND => sleep(again).await,
+                        Err(why) => return Err(LoadTestError::NotHome { dc, why: why.to_string() }),
+                    }
                 }
                 Ok(())
             });
