@@ -14,6 +14,9 @@ pub enum Start {
     /// The group is founded with these voters, once all of them are there. Each of them must have the same
     /// list. From then on the group's own list counts.
     Found(BTreeSet<MemberId>),
+    /// The group is founded with these voters, of which this member is none: the leader asks it for its
+    /// directory ([`ControlGroup::directory_of`](super::ControlGroup::directory_of)), and takes it in.
+    Follow(BTreeSet<MemberId>),
     /// The group exists: wait until it takes this member in.
     Join,
 }

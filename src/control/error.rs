@@ -46,6 +46,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("member {0} is not among the founders of its configuration: add it there, or let it join")]
     NotAFounder(MemberId),
+    #[error("member {0} is among the voters that found the group, so it does not follow them")]
+    Founder(MemberId),
     #[error("{0} founders, at most {limit} vote: let the others join as learners", limit = super::group::MAX_VOTERS)]
     TooManyFounders(usize),
     #[error("the control group cannot start: {0}")]

@@ -4,6 +4,9 @@
 //! and none is in a group, the first of them writes the list of voters as the first entry of the log; the
 //! others get it from there. Only one writes it: two first entries would have the same position and term and
 //! could differ in a directory, if one was lost in between, and Raft could not tell them apart.
+//!
+//! A member that follows the founders asks them, too, so that it tells a list that differs and a directory that
+//! was lost. It founds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -98,7 +101,7 @@ pub(super) fn note<F: Fold>(core: &Core<F>, state: Founding) {
     }
 }
 
-/// Returns the directories of all founders, if they can found a group.
+/// Returns the directories of all founders and of this member, if they can found a group.
 async fn identify<F: Fold>(
     core: &Core<F>,
     founders: &BTreeSet<MemberId>,
@@ -113,8 +116,12 @@ async fn identify<F: Fold>(
             Some(known) if known != core.caller.server => return Err(Founding::OtherDirectory { known }),
             // It has the list; its leader will send it.
             Some(_) => return Err(Founding::Waiting),
-            None if in_group => return Err(Founding::NotAMember { at: founder }),
+            None if in_group && founders.contains(&core.caller.me) => {
+                return Err(Founding::NotAMember { at: founder });
+            }
             None if theirs.as_ref() != Some(founders) => return Err(Founding::OtherFounders { at: founder }),
+            // The leader takes it in.
+            None if in_group => return Err(Founding::Waiting),
             None => servers.insert(founder, server),
         };
     }

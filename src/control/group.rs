@@ -22,7 +22,7 @@ use super::founding::{Founding, found};
 use super::log_store::LogStore;
 use super::machine::Machine;
 use super::member::{MemberId, ServerId};
-use super::message::{LeaderRequest, MemberStep};
+use super::message::{Answer, LeaderRequest, MemberStep, Request};
 use super::pieces::Assembly;
 use super::serve::Contact;
 use super::status::Status;
@@ -123,10 +123,13 @@ impl<F: Fold> ControlGroup<F> {
             Start::Found(founders) if !founders.contains(&config.me) => {
                 return Err(StartError::NotAFounder(config.me));
             }
-            Start::Found(founders) if founders.len() > MAX_VOTERS => {
+            Start::Follow(founders) if founders.contains(&config.me) => {
+                return Err(StartError::Founder(config.me));
+            }
+            Start::Found(founders) | Start::Follow(founders) if founders.len() > MAX_VOTERS => {
                 return Err(StartError::TooManyFounders(founders.len()));
             }
-            Start::Found(founders) => Some(founders),
+            Start::Found(founders) | Start::Follow(founders) => Some(founders),
             Start::Join => None,
         };
         let has_log = store.last()?.is_some();
@@ -166,6 +169,24 @@ impl<F: Fold> ControlGroup<F> {
     /// Returns the name of this member's directory, by which [`MemberStep::AddLearner`] takes it in.
     pub fn server_id(&self) -> ServerId {
         self.0.caller.server
+    }
+
+    /// Asks a member of [`Start::Follow`] for the name of its directory, by which it is taken in. `None` if it
+    /// does not answer now.
+    pub async fn directory_of(&self, member: MemberId) -> Option<ServerId> {
+        let request = Request::Identify { founders: self.0.status().voters };
+        let answer = self.0.caller.ask(member, None, request, self.0.timing().answer()).await;
+        match answer {
+            Ok(Answer::Identity(identity)) => Some(identity.server),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a member answers now, with another directory than the group knows it by: its own was
+    /// lost or exchanged.
+    pub async fn has_lost_directory(&self, member: MemberId) -> bool {
+        let (known, present) = (self.0.server_of(member), self.directory_of(member).await);
+        known.zip(present).is_some_and(|(known, present)| known != present)
     }
 
     /// Proposes a command and returns the number of the decision that it became. The leader may be elsewhere.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::{CallError, ProposeError, Refusal};
 use super::fold::Fold;
+use super::founding::Founding;
 use super::group::{Core, MAX_MEMBERS, MAX_VOTERS};
 use super::member::{MemberId, ServerId};
 use super::message::{Answer, LeaderRequest, MemberStep, Request};
@@ -26,14 +27,21 @@ impl<F: Fold> Core<F> {
         let deadline = Instant::now() + self.timing().request();
         // True once a leader may have carried it out.
         let mut uncertain = false;
+        let mut attempt = 0;
         loop {
             let leader = self.leader();
-            let tried = match leader {
+            let asked = leader.or_else(|| self.guide(attempt));
+            attempt += 1;
+            let tried = match asked {
                 Some(leader) if leader == self.caller.me => {
                     let led = timeout_at(deadline, self.lead(request.clone())).await;
                     led.map_err(|_| CallError::TimedOut).and_then(|led| led.map_err(CallError::from))
                 }
-                Some(leader) => self.lead_elsewhere(leader, request.clone(), deadline).await,
+                Some(other) => {
+                    let patience = Instant::now() + self.timing().answer();
+                    let limit = if leader.is_some() { deadline } else { deadline.min(patience) };
+                    self.lead_elsewhere(other, request.clone(), limit).await
+                }
                 None => Err(Refusal::NotLeader.into()),
             };
             match tried {
@@ -47,7 +55,7 @@ impl<F: Fold> Core<F> {
                 Err(CallError::Refused(Refusal::Stopped)) => {}
                 Err(CallError::Refused(refusal)) => return Err(refusal.into()),
                 // A link that ends may have carried the request.
-                Err(CallError::Unreachable(_) | CallError::Malformed) => uncertain |= leader.is_some(),
+                Err(CallError::Unreachable(_) | CallError::Malformed) => uncertain |= asked.is_some(),
             }
             if self.stopping.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(ProposeError::ShuttingDown);
@@ -61,6 +69,15 @@ impl<F: Fold> Core<F> {
             }
             self.until_something_changes().await;
         }
+    }
+
+    /// Returns a founder that may lead, another one in each attempt: a member whose directory was lost hears no
+    /// leader, and still has to say what it has done with the decisions.
+    fn guide(&self, attempt: usize) -> Option<MemberId> {
+        let founders = self.founders.as_ref()?;
+        let is_lost = matches!(*self.founding.borrow(), Founding::OtherDirectory { .. });
+        let others: Vec<MemberId> = founders.iter().copied().filter(|it| *it != self.caller.me).collect();
+        others.get(attempt % others.len().max(1)).copied().filter(|_| is_lost)
     }
 
     async fn lead_elsewhere(

@@ -17,7 +17,7 @@ use super::frame::MAX_PAYLOAD;
 use super::group::Core;
 use super::machine::snapshot_of;
 use super::member::MemberId;
-use super::message::{Answer, Appended, Candidacy, Envelope, Identity, Request};
+use super::message::{Answer, Appended, Candidacy, Envelope, Identity, LeaderRequest, Request};
 use super::pieces::{Piece, Taken};
 use super::store::MAX_STATE;
 use super::types::{Types, Vote};
@@ -99,9 +99,13 @@ impl<F: Fold> Core<F> {
             }
             _ => {}
         }
-        let is_identify = matches!(envelope.request, Request::Identify { .. });
+        // A decision is valid or not, whoever proposes it.
+        let from_any_directory = matches!(
+            envelope.request,
+            Request::Identify { .. } | Request::Lead(LeaderRequest::Propose(_) | LeaderRequest::ReadIndex)
+        );
         match self.server_of(envelope.from) {
-            Some(known) if known != envelope.from_server && !is_identify => {
+            Some(known) if known != envelope.from_server && !from_any_directory => {
                 Err(Refusal::UnknownServer(envelope.from))
             }
             _ => Ok(()),

@@ -157,7 +157,8 @@ pub struct Founder {
     pub name: MemberName,
     /// The address at which others reach it.
     pub address: Address,
-    /// At least one founder votes, and at most [`MAX_VOTERS`](super::MAX_VOTERS) do.
+    /// It votes from the first decision on. At least one founder does, and at most
+    /// [`MAX_VOTERS`](super::MAX_VOTERS) do; the others get a vote when there is room.
     pub votes: bool,
 }
 

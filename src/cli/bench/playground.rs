@@ -119,7 +119,7 @@ fn take(args: &StartArgs) -> Result<(Plan, dev::Playground), Failure> {
         let args = tries
             .next()
             .ok_or_else(|| Failure::new(Code::Failed, anyhow!("no free ports for a playground")))?;
-        let plan = Plan::of_founders(&args)?;
+        let plan = Plan::new(&args)?;
         match plan.take() {
             Ok(taken) => return Ok((plan, taken)),
             Err(error) if matches!(error.downcast_ref(), Some(NodeError::Listen { .. })) => {}

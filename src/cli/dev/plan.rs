@@ -12,7 +12,6 @@ use crate::base::time::brief;
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::state_dir::{self, default_playground};
 use crate::interdc::{Wan, WanPath, WanProfile};
-use crate::membership::MAX_VOTERS;
 use crate::pki;
 use crate::server::config::{Config, HoldEntry, Listen, Options, ServerArgs};
 use crate::server::node::Sockets;
@@ -57,31 +56,17 @@ pub(in crate::cli) struct Server {
 }
 
 impl Plan {
-    /// Plans a playground whose datacenters all found its cluster. With more than 7 they do not agree on a
-    /// list of members, and none can join or leave.
-    pub(in crate::cli) fn of_founders(args: &StartArgs) -> Result<Plan, Failure> {
-        Plan::with_founders(args, u8::MAX)
-    }
-
-    /// Plans a playground that at most 7 datacenters found: further ones join.
-    pub(super) fn new(args: &StartArgs) -> Result<Plan, Failure> {
-        Plan::with_founders(args, MAX_VOTERS as u8)
-    }
-
-    fn with_founders(args: &StartArgs, most: u8) -> Result<Plan, Failure> {
+    /// Plans a playground that its datacenters found, or continues the one of the folder.
+    pub(in crate::cli) fn new(args: &StartArgs) -> Result<Plan, Failure> {
         let default = default_playground();
         let is_default = args.data.is_none() || args.data == default;
         let data = folder(args.data.as_deref()).or_fail(Code::Usage)?;
         let earlier = if args.fresh { Earlier::Forget } else { Earlier::Continue };
         let before = if args.fresh { None } else { data::founders(&data) };
-        let wanted = args.shape.dcs.or(before).unwrap_or(DEFAULT_DCS);
-        let founders = wanted.min(most);
+        let founders = args.shape.dcs.or(before).unwrap_or(DEFAULT_DCS);
         let places = match before {
             Some(before) => data::places(&data, before),
-            None => {
-                let place = |id| if id < founders { Place::Founder } else { Place::Joins };
-                (0..wanted).filter_map(|id| Some((DcId::new(id)?, place(id)))).collect()
-            }
+            None => (0..founders).filter_map(|id| Some((DcId::new(id)?, Place::Founder))).collect(),
         };
         let of = |joins: bool| {
             let wanted = places.iter().filter(move |(_, place)| (*place == Place::Joins) == joins);

@@ -55,11 +55,36 @@ async fn a_server_that_is_no_founder_of_a_founded_group_is_told_to_join() {
 }
 
 #[tokio::test]
+async fn a_member_that_follows_is_taken_in_under_the_name_of_its_directory() {
+    let world = World::new(27);
+    let [group, second]: [_; 2] = world.found([0, 1]).await.try_into().ok().expect("two of them");
+    let follower = world.start(member(2), Start::Follow(members([0, 1]))).await;
+    let other_list = world.start(member(3), Start::Follow(members([0, 4]))).await;
+    until(&other_list, |status| matches!(status.founding, Founding::OtherFounders { .. })).await;
+    decide(&group, "a").await;
+    let server = group.directory_of(member(2)).await.expect("it is there");
+    assert_eq!((server, follower.status().founding), (follower.server_id(), Founding::Waiting));
+    while group.change(MemberStep::AddLearner { member: member(2), server }).await.is_err() {}
+    until(&follower, |status| status.founding == Founding::Done && status.decided >= 1).await;
+    assert_eq!(names(&follower), ["a"]);
+    // Its directory is lost: it is told so, and takes no part.
+    world.kill(&follower).await;
+    drop(follower);
+    assert_eq!(group.directory_of(member(2)).await, None, "it does not answer");
+    world.disks.lock().unwrap().remove(&member(2));
+    let lost = world.start(member(2), Start::Follow(members([0, 1]))).await;
+    until(&lost, |status| status.founding == Founding::OtherDirectory { known: server }).await;
+    drop(second);
+}
+
+#[tokio::test]
 async fn impossible_founders_are_refused() {
     let world = World::new(25);
     let start = |founders| world.try_start(member(0), Start::Found(founders));
     assert!(matches!(start(members([1, 2])).await, Err(StartError::NotAFounder(_))));
     assert!(matches!(start(members(0..8)).await, Err(StartError::TooManyFounders(8))));
+    let follows = world.try_start(member(0), Start::Follow(members([0, 1]))).await;
+    assert!(matches!(follows, Err(StartError::Founder(_))));
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub(super) fn found(config: &mut Config, founding: &Founding) -> Result<Effect, 
             phase: Phase::Settled,
             sponsor: founder.dc,
             admitted: Epoch(0),
-            wants_vote: founder.votes,
+            wants_vote: true,
         };
         config.slots.admit(founder.dc, member);
         if founder.votes {

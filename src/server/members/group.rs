@@ -3,6 +3,7 @@
 //! It runs on a thread of its own, with a runtime of its own, like the links. An election, or a sync of its
 //! file, may take any time: no client and no lock waits for that thread.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::{io, thread};
@@ -19,9 +20,7 @@ use super::leading::Leading;
 use super::operators::MembersApi;
 use super::succession::succession;
 use super::tasks::{Calls, Frames, Outputs, follow_decisions, follow_links};
-use crate::control::{
-    ControlConfig, ControlFile, ControlGroup, MAX_VOTERS, MemberId, Relay, Start, StartError, Timing,
-};
+use crate::control::{ControlConfig, ControlFile, ControlGroup, MemberId, Relay, Start, StartError, Timing};
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersInput, MembersOutput, MembersView};
 use crate::membership::{Command, Config, Founding, Index, Lineage, Proposal, Refused, TextError};
@@ -39,10 +38,6 @@ pub enum GroupError {
     Start(#[from] StartError),
     #[error("the members of the configuration cannot found the cluster: {0}")]
     Founding(#[from] Refused),
-    #[error(
-        "{0} members are configured, and at most {MAX_VOTERS} can found a control group: no server can join"
-    )]
-    TooMany(usize),
     #[error("the members of the configuration cannot found the cluster: {0}")]
     Text(TextError),
     #[error("the operating system gives no random numbers")]
@@ -216,7 +211,7 @@ impl Running {
         let (start, founding) = match founders {
             Founders::Configured(founding) => {
                 let founding = founding.map_err(GroupError::Text)?;
-                (Start::Found(founders_of(&founding)?), Some(founding))
+                (start_of(me, &founding)?, Some(founding))
             }
             Founders::Joins => (Start::Join, None),
         };
@@ -281,16 +276,15 @@ impl Running {
     }
 }
 
-/// Returns the founders as voters. A founding that every member would refuse is found here.
-fn founders_of(founding: &Founding) -> Result<std::collections::BTreeSet<MemberId>, GroupError> {
-    let founders = founding.founders.iter().map(|founder| MemberId { dc: founder.dc, generation: 0 });
-    if founding.founders.len() > MAX_VOTERS {
-        return Err(GroupError::TooMany(founding.founders.len()));
-    }
+/// Returns the start of a founder: some of them vote, the others follow. A founding that every member would
+/// refuse is found here.
+fn start_of(me: MemberId, founding: &Founding) -> Result<Start, GroupError> {
     let mut config = Config::default();
     let proposal = Proposal { checked: config.revision(), command: Command::Found(founding.clone()) };
     config.apply(Index(1), &proposal)?;
-    Ok(founders.collect())
+    let voters = founding.founders.iter().filter(|founder| founder.votes);
+    let voters: BTreeSet<_> = voters.map(|it| MemberId { dc: it.dc, generation: 0 }).collect();
+    Ok(if voters.contains(&me) { Start::Found(voters) } else { Start::Follow(voters) })
 }
 
 /// Returns a random number, by which answers to an earlier run are recognised.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use super::decisions::DecisionList;
+use super::decisions::{DecisionList, founder_id};
 use crate::control::{ControlGroup, MemberId, MemberStep, ServerId, Status};
 use crate::interdc::Links;
 use crate::lock_server::{MembersInput, MembersView};
@@ -16,6 +16,8 @@ use geolock_api::names::DcId;
 
 /// How often the leader looks.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// The leader looks for lost directories each time after so many looks.
+const LOOKS_PER_SEARCH: u64 = 10;
 /// The least time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,7 +35,7 @@ impl Leading {
     /// Runs for ever.
     pub(super) async fn run(self) {
         let mut view = self.view.clone();
-        loop {
+        for look in 0_u64.. {
             sleep(PAUSE).await;
             // Soon after each decision: until the voters follow it, the loss of one may leave no majority. An
             // error means that the lock server has stopped.
@@ -44,6 +46,9 @@ impl Leading {
             let status = self.group.status();
             if status.leads {
                 self.lead().await;
+                if look.is_multiple_of(LOOKS_PER_SEARCH) {
+                    self.release_lost().await;
+                }
             }
             self.propose_vote(&status);
         }
@@ -61,8 +66,10 @@ impl Leading {
         }
         // All steps at once: as long as one that is gone counts as a voter, the loss of another one may
         // leave no majority.
-        let mut last = None;
-        while let Some(step) = next_step(&config, &self.group.status()).filter(|step| last != Some(*step)) {
+        let (mut last, mut unknown) = (None, BTreeSet::new());
+        let next = |unknown: &_| next_step(&config, &self.group.status(), unknown);
+        while let Some(step) = next(&unknown).filter(|step| last != Some(*step)) {
+            let Some(step) = self.with_directory(&config, step, &mut unknown).await else { continue };
             match self.group.change(step).await {
                 Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
                 Err(error) => {
@@ -74,6 +81,42 @@ impl Leading {
         }
     }
 
+    /// Removes founders that do not vote and have lost their directory from Raft's members, so that they are
+    /// taken in again. A voter that has lost its directory may have forgotten its vote: it stays until an
+    /// operator replaces it.
+    async fn release_lost(&self) {
+        let config = self.group.state().0;
+        let heard = self.view.borrow().heard;
+        let learners = self.group.status().learners.into_iter();
+        for member in learners.filter(|it| heard.contains(it.dc) && is_founder(&config, *it)) {
+            if !self.group.has_lost_directory(member).await {
+                continue;
+            }
+            let removed = self.group.change(MemberStep::Remove(member)).await;
+            tracing::info!(%member, ?removed, "it has lost its directory, without a vote: it is taken in again");
+        }
+    }
+
+    /// Returns the step with the name of the member's directory. A founder that did not vote at first is a
+    /// member under a name that follows from its slot ([`founder_id`]), so its directory is asked for. `None`,
+    /// and the member is noted in `unknown`, if it does not answer now.
+    async fn with_directory(
+        &self,
+        config: &Config,
+        step: MemberStep,
+        unknown: &mut BTreeSet<MemberId>,
+    ) -> Option<MemberStep> {
+        let member = match step {
+            MemberStep::AddLearner { member, .. } if is_founder(config, member) => member,
+            _ => return Some(step),
+        };
+        let directory = self.group.directory_of(member).await;
+        if directory.is_none() {
+            unknown.insert(member);
+        }
+        directory.map(|server| MemberStep::AddLearner { member, server })
+    }
+
     /// Proposes that a member that joined gets its vote.
     fn propose_vote(&self, status: &Status) {
         let view = self.view.borrow();
@@ -82,7 +125,10 @@ impl Leading {
             return;
         }
         let config = self.group.state().0;
-        if next_step(&config, status).is_none()
+        // A founder that was never reached keeps no other member from its vote.
+        let members = config.slots().members().map(|(dc, it)| MemberId { dc, generation: it.generation.0 });
+        let founders = members.filter(|member| is_founder(&config, *member)).collect();
+        if next_step(&config, status, &founders).is_none()
             && let Some(command) = next_vote(&config, &view)
         {
             // If the mailbox of the lock server is full or it stops, the next round repeats it.
@@ -152,8 +198,13 @@ pub(super) fn others(config: &Config, status: &Status, me: DcId, view: &MembersV
     if members.is_empty() { witnesses } else { members }
 }
 
-/// Returns the next change that makes Raft's members those of the decisions.
-pub(super) fn next_step(config: &Config, status: &Status) -> Option<MemberStep> {
+/// Returns the next change that makes Raft's members those of the decisions, without taking in those of
+/// `unknown`, whose directory is not known.
+pub(super) fn next_step(
+    config: &Config,
+    status: &Status,
+    unknown: &BTreeSet<MemberId>,
+) -> Option<MemberStep> {
     let is_in = |member: &MemberId| status.voters.contains(member) || status.learners.contains(member);
     let witnesses =
         || config.witnesses().iter().map(|(_, it)| (MemberId { dc: it.dc, generation: 0 }, it.server));
@@ -163,7 +214,7 @@ pub(super) fn next_step(config: &Config, status: &Status) -> Option<MemberStep> 
         members.chain(witnesses())
     };
     let added = members()
-        .find(|(member, _)| !is_in(member))
+        .find(|(member, _)| !is_in(member) && !unknown.contains(member))
         .map(|(member, server)| MemberStep::AddLearner { member, server: ServerId::from_bytes(server.0) });
     let votes = |member: &MemberId| {
         let voter = Voter::Member { dc: member.dc, generation: Generation(member.generation) };
@@ -178,6 +229,13 @@ pub(super) fn next_step(config: &Config, status: &Status) -> Option<MemberStep> 
     let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
     let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
     added.or_else(promoted).or_else(demoted).or_else(removed)
+}
+
+/// Returns true for a member under the name that follows from its slot. Its directory has another one.
+fn is_founder(config: &Config, member: MemberId) -> bool {
+    let named = |cluster| founder_id(cluster, member.dc);
+    let current = config.slots().member(member.dc).filter(|it| it.generation.0 == member.generation);
+    current.is_some_and(|it| config.cluster().map(named) == Some(it.server))
 }
 
 /// Returns true for a member that is gone, or a witness that was removed.

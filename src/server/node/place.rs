@@ -1,7 +1,7 @@
 //! The place of a server in its cluster: a founder, by its configuration, or a server that joined. A data
 //! directory that has joined continues as that member; the configuration has no effect on that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -149,8 +149,7 @@ impl Place {
         if !has_joined {
             replica.server = founder_id(replica.agreed.cluster, me);
         }
-        let is_small_enough = has_joined || replica.agreed.members.len() <= MAX_VOTERS;
-        replica.has_control_group = replica.speaks >= CONTROL_VERSION && is_small_enough;
+        replica.has_control_group = replica.speaks >= CONTROL_VERSION;
         let datacenter =
             DatacenterConfig { replica, journal: config.journal, links, server: config.server, founders };
         (datacenter, channels, plan)
@@ -273,16 +272,18 @@ fn as_joined(mut config: Config, joined: &Joined) -> Result<Config, NodeError> {
     Ok(config)
 }
 
-/// Returns the first decision, as this configuration has it.
+/// Returns the first decision, as this configuration has it. The members with the lowest ids vote.
 fn founding(config: &Config) -> Result<Founding, TextError> {
     let cluster = config.replica.agreed.cluster;
+    let ids: BTreeSet<DcId> = config.members.iter().map(|member| member.dc).collect();
+    let voters: BTreeSet<DcId> = ids.into_iter().take(MAX_VOTERS).collect();
     let founder = |member: &crate::server::config::Member| {
         Ok(Founder {
             dc: member.dc,
             server: founder_id(cluster, member.dc),
             name: MemberName::new(&member.name)?,
             address: Address::new(&member.address)?,
-            votes: true,
+            votes: voters.contains(&member.dc),
         })
     };
     let AgreedConfig { heartbeat, peer_timeout, max_clock_skew, .. } = config.replica.agreed;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::decisions::founder_id;
-use super::{next_step, successors, vote_proposer};
+use super::{successors, vote_proposer};
 use crate::control::{Founding as Entry, MemberId, MemberStep, Status};
 use crate::lock_server::MembersView;
 use crate::membership::{
@@ -85,10 +85,14 @@ fn status(voters: &[u8], settled: &[u8], learners: &[u8]) -> Status {
     }
 }
 
+fn next_step(config: &Config, status: &Status) -> Option<MemberStep> {
+    super::next_step(config, status, &BTreeSet::new())
+}
+
 #[test]
 fn voters_follow_the_decisions() {
     let mut config = config(4);
-    let step = |config: &Config, status: &Status| next_step(config, status);
+    let step = next_step;
     assert_eq!(step(&config, &status(&[0, 1, 2, 3], &[0, 1, 2, 3], &[])), None);
     let promote = Some(MemberStep::Promote(member(3)));
     assert_eq!(step(&config, &status(&[0, 1, 2], &[0, 1, 2], &[3])), promote);
@@ -99,6 +103,24 @@ fn voters_follow_the_decisions() {
     assert_eq!(step(&config, &status(&[0, 1, 2, 3], &[0, 1, 2, 3], &[])), demote);
     let remove = Some(MemberStep::Remove(member(3)));
     assert_eq!(step(&config, &status(&[0, 1, 2], &[0, 1, 2], &[3])), remove);
+}
+
+/// The server id of a founder says nothing about its directory, which the leader has to ask for.
+#[test]
+fn a_founder_without_a_vote_that_does_not_answer_keeps_no_other_one_waiting() {
+    let mut config = config(3);
+    let settled = status(&[0, 1, 2], &[0, 1, 2], &[]);
+    assert!(
+        matches!(next_step(&config, &settled), Some(MemberStep::AddLearner { member: it, .. }) if it == member(3))
+    );
+    assert!(
+        (0..4).all(|id| super::is_founder(&config, member(id))) && !super::is_founder(&config, member(9))
+    );
+    add_witness(&mut config);
+    let step = super::next_step(&config, &settled, &set(&[3]));
+    let server = crate::control::ServerId::from_bytes([9; 16]);
+    assert_eq!(step, Some(MemberStep::AddLearner { member: member(9), server }));
+    assert_eq!(config.next_voter(), Some(dc(3)), "it gets a vote once there is room");
 }
 
 /// The former leader died between the two entries of a change: until the second one, a decision needs a
