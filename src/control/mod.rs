@@ -20,6 +20,30 @@
 //! *and* its server id, so a member that returns with an empty directory takes no part ([`Status::founding`]
 //! shows it) until it is admitted as a new generation. openraft alone does not notice this. An old copy of
 //! the same directory is noticed by a leader only that saw more of its log before.
+//!
+//! # Decisions
+//!
+//! - **Decisions are agreed by Raft, with a library.** Home-made implementations fail at changes of the
+//!   majority, snapshots and reads. The release of openraft is 0.10, although not final: 0.9 draws its
+//!   election timeout once for each process, so two survivors of three can split every vote.
+//! - **Elections and votes follow measured round trips** (`elections.rs`): a new leader decides within 20
+//!   of them and one second. With times of the library for far members, near ones waited 9 to 12 s; with
+//!   those for near members, members 220 ms apart elected no leader, because it gives votes and heartbeats
+//!   up before they are answered. Its lease is not needed: nothing reads by it.
+//! - **The vote and the log are a `redb` file** (`store.rs`). Rejected: the journal. A vote must be durable
+//!   before it is answered, entries are cut off again after a change of leader, and neither waits for the
+//!   batches of the journal.
+//! - **Votes and entries have forms of our own on disk and on the way** (`wire.rs`), so the types of the
+//!   library may change, and a faulty peer cannot break an assertion in it.
+//! - **A snapshot goes in pieces** (`pieces.rs`), because that of a config at all limits is larger than a
+//!   frame. A snapshot that cannot be made is skipped: an error would stop all members at the same entry.
+//! - **One founder writes the first list of voters**, after all have shown their directories
+//!   (`founding.rs`).
+//! - **A group whose majority is gone is replaced, not repaired** (`succession.rs`). Each survivor begins a
+//!   new group from the same snapshot, in a file that takes the place of the old one at once, under
+//!   directory names that no old voter knows.
+//! - **One member in between can relay frames** (`route.rs`). Voters that cannot reach each other in that
+//!   way count as cut off; Raft elects among the others.
 
 mod client;
 mod config;

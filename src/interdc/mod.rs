@@ -14,6 +14,16 @@
 //!           runs.rs       two servers under one identity: a copied machine
 //!           join.rs       the request of a server that is no member yet
 //! ```
+//!
+//! # Decisions
+//!
+//! - **Every message names its link** ([`LinkId`]), so a message that was queued for a link that broke is
+//!   not sent on the next one.
+//! - **The control group has a lane of its own, which bypasses the actor** (`link.rs`). Frames of a busy
+//!   group delay no entry, a busy actor delays no vote, and a full queue costs a frame, not the link.
+//! - **Two runs of one identity are noticed by the links, and both stop** (`runs.rs`). The machine cannot
+//!   tell a copy from its original; the hello can, because each run has a number. Refusing only one would
+//!   leave the wrong one in half of the cases.
 
 mod accept;
 mod addresses;

@@ -22,6 +22,17 @@
 //! | `data_dir.rs` | lock file and identity |
 //! | `members.rs` | the cluster of a directory |
 //! | `disk.rs` | calls to the file system, behind a trait for the crash tests |
+//!
+//! # Decisions
+//!
+//! - **Batches are checked, not records** (`format.rs`), because a batch is what one write and one sync
+//!   make durable.
+//! - **A full disk is an outcome, a failed sync is an error** (`writer.rs`). After a failed sync the
+//!   content of the disk is unknown. Free space is reported in advance (`base/capacity.rs`), and the core
+//!   accepts less in two stages, so no queue grows while nothing can be written.
+//! - **A checkpoint is one file** (written beside, synced, renamed). Rejected: a `redb` database, because
+//!   there is one value, which is rewritten as a whole. A store of many gigabytes would change this
+//!   decision, but it does not fit in memory anyway.
 
 mod checkpoint;
 mod contents;

@@ -31,6 +31,19 @@
 //! - Survivors without a majority continue in a new control group with `Recover` (forced recovery).
 //!
 //! Nothing here knows locks, time or messages: the members' logs, leases and links act on the config.
+//!
+//! # Decisions
+//!
+//! - **At most 64 members**: a set of datacenters, or of the parts of a lock, is one machine word.
+//! - **The state of the list is bounded by the counts in it, not by its size** (`tests/largest.rs`). A
+//!   refusal by size would come at some decision, perhaps at an eviction.
+//! - **An operator vouches for one run of a server, named by its last heartbeat** (`attempt.rs`,
+//!   `was_started`). The first design numbered the starts of servers. The clocks of heartbeats increase
+//!   over restarts already and every member knows them, and a member that hears a later one knows that the
+//!   server ran after the operator's word.
+//! - **A witness has the id of a datacenter, which no member and no other witness ever has**
+//!   (`witnesses.rs`). Links, certificates and tables are by such ids, and a late statement about a link is
+//!   never one about another server.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 

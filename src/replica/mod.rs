@@ -3,6 +3,20 @@
 //! The edge passes in events with the time ([`Replica::handle`]), performs the effects
 //! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Every other decision is made
 //! here, in production and in the simulator alike (`docs/algorithm.md#21-the-machine`).
+//!
+//! # Decisions
+//!
+//! - **A sub-machine borrows the parts that it may use** (`lend.rs`). Rejected: one context that every
+//!   sub-machine may change, which is one large struct again; and sub-machines that own everything they
+//!   need, because a lock, its lease and its transaction change in one step. `Replica` itself has the
+//!   steps, and the few operations that touch all state: held-back entries, the installation of a state,
+//!   the end of a link.
+//! - **A step costs what it touches, never more for more waiting requests**
+//!   (`docs/algorithm.md#21-the-machine`). Work on many rows, such as the end of a lease, is done in
+//!   pieces, and `next_deadline` asks for the next step at once. One request with up to 10 000 locks is
+//!   handled whole when it begins, is published, is granted and ends (`benches/many_locks.rs`). Rejected:
+//!   beginning it in pieces, because every rule would have to count a request that is in some of its queues
+//!   as absent.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 

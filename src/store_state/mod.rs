@@ -27,6 +27,14 @@
 //! | `snapshots.rs` | the open snapshots, and the floor |
 //! | `digest.rs` | sums over the state that readers see, by bucket, to compare replicas |
 //! | `check.rs` | the invariants |
+//!
+//! # Decisions
+//!
+//! - **A snapshot is a position of the journal here, not a vector.** A record keeps content at one place
+//!   and effects after it, so a write copies nothing and a lookup compares numbers. A copy for a read or a
+//!   check shares all unchanged data (`crdt/value/chunks.rs`).
+//! - **A removal wins over concurrent updates, an expiry only over those of its lifetime**
+//!   (`docs/algorithm.md#82-ends-of-keys`). A tombstone is kept until it is stable.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 

@@ -21,6 +21,22 @@
 //! | `record.rs` | what is written, and its encoding |
 //! | `select.rs` | one selection, up to its [`Verdict`] |
 //! | `open.rs` | a selection that was made, until its locks are free |
+//!
+//! # Decisions
+//!
+//! - **PostgreSQL and SQLite are asked through `sqlx`**, one interface for both, behind features
+//!   (`selector/sql/`): more than 80 crates. The database of a sequencer's node is `rusqlite`, with about
+//!   ten. Both share one SQLite.
+//! - **A listing of tokens serves for twice its freshness.** Older, it could list tokens whose marks have
+//!   expired; then a selection waits for the query. Only a listing that itself had too little makes a
+//!   selection say so: the sum of an old listing and later news may be too small although the pool never
+//!   was, as the simulation found.
+//! - **A waiting selection names no large token while small ones would do**, for as long as `patience`: the
+//!   server prefers a token that is free here, and would break a large one for a small amount.
+//! - **Change is homed where a selection waits for its inputs.** The server knows that datacenter: the
+//!   request waits for the locks of the inputs. Announced needs would tell too, but only after `patience`.
+//!   Change that is homed where it was spent costs the selection that waits for it three one-way delays:
+//!   the news, the request, the parts.
 
 mod bugs;
 mod fit;

@@ -1,4 +1,9 @@
 //! `geolock journal`: the data directory of a server that does not run.
+//!
+//! # Decisions
+//!
+//! - **Orphans are made again by a client** (`again.rs`), each in a transaction with a mark and under a
+//!   lock, so it happens once without any help of the server.
 
 mod again;
 mod show;

@@ -1,4 +1,27 @@
 //! Calls of clients: release, cancel, and reads; `acquire.rs` has acquires.
+//!
+//! # Decisions
+//!
+//! - **Load is shed here, not at the edge** (`admit_load`). The lock server measures how long calls wait
+//!   (`lock_server/overload.rs`); this module refuses new work. Only the machine knows which calls are new:
+//!   at the edge an acquire that is repeated after a lost answer looks like a new one, and "refused" would
+//!   tell its client that a request that it holds, or a commit that happened, does not exist. A refusal
+//!   costs a place in the mailbox and about as much as parsing the call.
+//! - **Waits are measured here**, from the acquire until the journal lets the grant leave, so the simulator
+//!   sees the same figures. The wait in the mailbox is not in them; the overload probe measures it. Time
+//!   stands still within a step, so a grant without a wait counts as 0. Histograms are arrays of integers,
+//!   copied for the status every 100 ms, never on the path of a call.
+//! - **A timed-out acquire is answered in time** (`timeouts.rs`). The other owners are asked for their
+//!   holders `describe_timeout` before the end, or at half of a short wait. An owner that has not answered
+//!   by then is shown as unknown.
+//! - **Only the datacenter where a lock is held can force its release** (`force_release.rs`,
+//!   `docs/algorithm.md#97-force-release`). Only this one knows its holders, its rules decide which
+//!   operators may do it, and an operator who cannot reach it must not assume that it is done. The answer
+//!   names the datacenter.
+//! - **Amendments are numbered, and a grant names its list** (`amend.rs`). A grant may be on its way while
+//!   the client amends; places in a list without a number would then mean other locks. So one amendment is
+//!   under way at a time, the client keeps the list before it and the list with it, and a server that lacks
+//!   an amendment refuses the next one.
 
 mod acquire;
 mod amend;

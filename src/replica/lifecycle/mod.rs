@@ -31,6 +31,18 @@
 //! Transitions that follow from the time or from applied entries wait for an update, twice in each step: the
 //! replica performs what [`Lifecycle::poll`] returns, and then what [`Lifecycle::settle`] says has changed
 //! ([`update`]). Most steps change nothing; [`Lifecycle::needs_update`] tells with two comparisons.
+//!
+//! # Decisions
+//!
+//! - **A new directory writes nothing before every member was heard once** (`Record::Joined`,
+//!   `docs/algorithm.md#93-log-recovery`), because an empty disk in the place of a lost one looks like a
+//!   new one. So the first start of a cluster needs all members; later restarts do not. Rejected: waiting
+//!   only when a peer says that it knows more, which is too late.
+//! - **A fork stops every member that learns of it** (`fork.rs`). Rejected: stopping only what depends on
+//!   the entries that differ, which cannot be known, because each side has continued from its own.
+//! - **A new directory of whose log no member knows an entry waits for no leases**
+//!   (`docs/algorithm.md#94-doubted-datacenters`). If a peer knows one, the directory replaces a lost one,
+//!   whose leases must end first.
 
 mod admission;
 mod fork;

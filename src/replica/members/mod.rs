@@ -8,6 +8,21 @@
 //! (`join.rs`). The slot of a member that has ended may be given out again (`free.rs`).
 //!
 //! Each part owns its fields. [`Members`] has the rules that need several of them.
+//!
+//! # Decisions
+//!
+//! - **A started server asks under every policy if it was evicted** (`asking.rs`). The first design let a
+//!   lone restart serve under `wait`. The others can leave that policy while the server is down, and evict
+//!   it. An epoch that all enter before `wait` ends would keep the lone restart, but then nobody could
+//!   evict a datacenter that is down, and that is the reason to change the policy.
+//! - **A witness is another machine in the actor of the lock server** (`witness.rs`,
+//!   `lock_server/witness.rs`), with the same events and effects, journal, links and control group. It
+//!   shares the parts of a voter with the members and has none of the others.
+//! - **Forced recovery is decided by the machines, with messages of their own** (`recover.rs`,
+//!   `docs/algorithm.md#311-forced-recovery`), so the simulator has it. The library of the control group
+//!   only starts from the result.
+//! - **The times of decisions are not on disk.** All members have the same list, and each learns a decision
+//!   at another moment. `geolock audit` shows the times of the present run, the log those of earlier ones.
 
 pub(super) mod member_lease;
 

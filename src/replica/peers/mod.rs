@@ -1,4 +1,26 @@
 //! The state that concerns the other datacenters: links, reachability, clocks, and comparisons of data.
+//!
+//! # Decisions
+//!
+//! - **Heartbeats are numbered by their clock, and a report about a third datacenter carries that clock**
+//!   (`reachability.rs`). A bare "heard 200 ms ago" circulates between two survivors and can keep a dead
+//!   datacenter alive; a higher clock comes only from the datacenter itself. When a link comes up or
+//!   breaks, its ends report this to their other peers at once, so relaying starts without waiting for a
+//!   heartbeat.
+//! - **The first heartbeat on a link carries the vectors, the members, and the options that must be equal**
+//!   (`terms.rs`). The hello of the link cannot: it belongs to `interdc`, which knows no log. The heartbeat
+//!   follows on the same stream without another round trip. Digests of the access rules have a message of
+//!   their own (`access_rules.rs`), because they change at a reload.
+//! - **Entries wait until the peer that sends them has announced its heads** (`awaits_heads`,
+//!   `docs/algorithm.md#96-two-histories`). A peer that has just started sends no heartbeat yet; it
+//!   announces its heads with its wall clock.
+//! - **A clock that is behind isolates its datacenter and does not stop it** (`clock_skew.rs`,
+//!   `docs/algorithm.md#103-clock-skew`). Rejected: advancing it by the stamps of others, because one fast
+//!   clock would then advance all. A forward step is followed at once only if most members confirm it: a
+//!   wrong time server often has several clients.
+//! - **Replicas are compared at vectors that both passed** (`sums.rs`). With writers in several places two
+//!   replicas may pass no common vector for a while; each pause of some round trips produces one. A
+//!   mismatch is an alarm, never a repair.
 
 pub(super) mod access_rules;
 pub(super) mod anti_entropy;

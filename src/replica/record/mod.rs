@@ -1,6 +1,17 @@
 //! The data of a datacenter on disk: records in its journal, and checkpoints.
 //!
 //! Disk types: enum variants are encoded by position (append only), golden bytes are in `wire.rs`.
+//!
+//! # Decisions
+//!
+//! - **A checkpoint is read in small steps, at a snapshot of its own** (`checkpoint_builder.rs`,
+//!   `lock_state/request_table.rs`). Leases that end meanwhile are noted for it (`leases/reader.rs`), and
+//!   entries are not truncated before they are copied. Outcomes of transactions are copied as they are,
+//!   without those of later commits: an outcome that its client acknowledges meanwhile is no longer needed.
+//! - **Truncation is recorded** (`Record::Forgotten`), some hundred entries at a time. Otherwise a restart
+//!   would keep all entries since the last checkpoint until every member was heard.
+//! - **Records are read twice**, once for validation and once for replay, so the log is never in memory as
+//!   a whole.
 
 pub(super) mod checkpoint_builder;
 pub(super) mod recover;

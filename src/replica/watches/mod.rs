@@ -15,6 +15,15 @@
 //!
 //! The cost of a commit is that of the watches that follow it. The other watches cost nothing but a `Reached`
 //! every [`REACHED_BYTES`] of commits.
+//!
+//! # Decisions
+//!
+//! - **Holders of locks are shown as fast as the client reads** (`holders.rs`), because they are in no log
+//!   that could be read later. The edge says how far the client has read (`Call::WatchTaken`). If too much
+//!   is unread, events are dropped, and the watch begins again with the present holders. If no watch
+//!   follows locks, a grant checks one empty map.
+//! - **A watch can continue from the last 4 MiB of entries with events**, or fewer that take 8 MiB of
+//!   memory (`history.rs`). A checkpoint keeps those of them that the log does not.
 
 mod check;
 mod history;

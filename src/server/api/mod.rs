@@ -20,6 +20,17 @@
 //! | `error.rs` | refusals and their reasons |
 //! | `reclaim.rs` | reclaims that come in several messages |
 //! | `server_info.rs` | identity of this server |
+//!
+//! # Decisions
+//!
+//! - **Calls are authorized here, between parsing and the mailbox** (`authorize.rs`). The core knows
+//!   leases, not users, and the simulator needs no rules. So a call in progress is not authorized again,
+//!   and rules restrict acquiring, not returning.
+//! - **Nothing of a gRPC call is read before its client is authenticated** (`door.rs`): the headers are
+//!   enough for that, so the server neither stores nor waits for the body of an unknown client.
+//! - **Data that clients have sent and the server has not read is bounded** by HTTP/2 windows (`serve.rs`),
+//!   and on native connections by the kernel's buffers. They are small, because all data in them goes
+//!   before every later answer.
 
 mod accept;
 mod authorize;

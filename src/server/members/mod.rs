@@ -26,6 +26,15 @@
 //! | `end.rs` | the end of a server, and the question for it of one that is refused |
 //! | `returning.rs` | the server that was evicted and joins again: its old files, out of the way |
 //! | `durable_file.rs` | small files of the data directory |
+//!
+//! # Decisions
+//!
+//! - **A founder is named by its slot, a server that joined by its directory** (`decisions.rs`). As long as
+//!   no member can be replaced, a founder that lost its disk must be able to get its log back under its old
+//!   name. Its vote does not come back with it.
+//! - **A server that asks to join is answered at once, and asks again** (`admission.rs`). The member that
+//!   is asked remembers nothing about it; decisions that name its id are the only state. So any step may be
+//!   lost or repeated.
 
 mod admission;
 mod decisions;

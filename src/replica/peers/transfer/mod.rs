@@ -18,6 +18,12 @@
 //!
 //! Entries that arrive meanwhile wait, or are applied, as always. Transactions that are open at the
 //! installation end, because the snapshots that they read no longer exist.
+//!
+//! # Decisions
+//!
+//! - **A state is journaled piece by piece and installed by one record.** Rejected: one record with the
+//!   state, which would exceed any limit; and a checkpoint with it, which would have to be written before
+//!   any other output could leave. A checkpoint that is wanted meanwhile waits.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
