@@ -194,9 +194,36 @@ fn promises(text: &str) -> Vec<Promise> {
     promises
 }
 
-/// Returns the tests that a promise names: a name, and a path below the root.
-fn tests_of(promise: &str) -> impl Iterator<Item = (&str, PathBuf)> {
-    between(promise, "[`", &[')']).filter_map(|link| {
+/// A row of the index: tests that hold a promise.
+struct Holds<'a> {
+    /// The anchor of the promise's section.
+    section: &'a str,
+    /// The first words of the promise.
+    name: &'a str,
+    tests: &'a str,
+}
+
+impl Holds<'_> {
+    /// Returns true if it is about this promise.
+    fn is_of(&self, promise: &Promise) -> bool {
+        let words: Vec<&str> = promise.text.split_whitespace().collect();
+        promise.section == self.section && words.join(" ").contains(&format!("**{}", self.name))
+    }
+}
+
+/// Returns the rows of the index: a link to the section, the first words of the promise, links to tests.
+fn index(text: &str) -> impl Iterator<Item = Holds<'_>> {
+    text.lines().filter(|line| line.starts_with("| [")).map(|line| {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).splitn(3, " | ").collect();
+        let &[section, name, tests] = cells.as_slice() else { panic!("no row of three cells: {line}") };
+        let section = section.split_once("](#").and_then(|(_, anchor)| anchor.strip_suffix(')'));
+        Holds { section: section.unwrap_or_else(|| panic!("no section: {line}")), name, tests }
+    })
+}
+
+/// Returns the tests that a row names: a name, and a path below the root.
+fn tests_of(row: &str) -> impl Iterator<Item = (&str, PathBuf)> {
+    between(row, "[`", &[')']).filter_map(|link| {
         let (name, path) = link.split_once("`](")?;
         path.ends_with(".rs").then(|| (name, plain(&Path::new("docs").join(path))))
     })
@@ -226,43 +253,75 @@ fn heads(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the sections of the promises that the head of a source names.
+fn sections_named(head: &str) -> impl Iterator<Item = &str> {
+    let ends = [' ', '`', ')', ',', ';', '\n', ':'];
+    let named = head.split(concat!("docs/", "guarantees.md#")).skip(1);
+    named.map(move |rest| rest.split(ends).next().unwrap_or_default().trim_end_matches('.'))
+}
+
 #[test]
 fn promises_and_their_tests_name_each_other() {
     let text = fs::read_to_string(root().join(GUARANTEES)).expect("the document is readable");
     let promises = promises(&text);
     let (mut faults, mut named) = (Vec::new(), 0);
-    for Promise { section, text } in &promises {
-        let (first, mut tests) = (text.lines().next().unwrap_or_default(), 0);
-        for (name, path) in tests_of(text) {
-            tests += 1;
+    let mut holding = BTreeSet::new();
+    for row in index(&text) {
+        let of = promises.iter().filter(|promise| row.is_of(promise)).count();
+        if of != 1 {
+            faults.push(format!("#{}: {of} promises say \"{}\"", row.section, row.name));
+        }
+        for (name, path) in tests_of(row.tests) {
+            named += 1;
             let source = fs::read_to_string(root().join(&path)).unwrap_or_default();
             if !has_test(&source, name) {
-                faults.push(format!("{first}: there is no {name} in {}", path.display()));
+                faults.push(format!("{}: there is no {name} in {}", row.name, path.display()));
             }
             // Tests of the sources hold sections of docs/algorithm.md, too, and name those.
-            let back = format!("{GUARANTEES}#{section}");
-            if path.starts_with("tests") && !heads(&path).contains(&back) {
+            if path.starts_with("tests") && !sections_named(&heads(&path)).any(|named| named == row.section) {
+                let back = format!("{GUARANTEES}#{}", row.section);
                 faults.push(format!("{}: its head does not name {back}, which names {name}", path.display()));
             }
-        }
-        named += tests;
-        // No test shows that something is not promised.
-        if tests == 0 && !text.starts_with("- **Not promised**") {
-            faults.push(format!("{first}: no test holds it"));
+            holding.insert((row.section.to_owned(), path));
         }
     }
-    assert!(promises.len() > 30 && named > 80, "{} promises name {named} tests", promises.len());
+    for promise in &promises {
+        // No test shows that something is not promised.
+        let is_held = index(&text).any(|row| row.is_of(promise) && tests_of(row.tests).next().is_some());
+        if !is_held && !promise.text.starts_with("- **Not promised**") {
+            faults.push(format!("{}: no test holds it", promise.text.lines().next().unwrap_or_default()));
+        }
+    }
+    // The head of a binary names chapters.
+    let is_module = |path: &PathBuf| !path.ends_with("main.rs");
+    for path in files("tests", &["rs"]).into_iter().filter(is_module) {
+        let source = fs::read_to_string(&path).expect("a test is readable");
+        let path = path.strip_prefix(root()).expect("it was found below the root").to_owned();
+        let head: Vec<&str> = source.lines().take_while(|line| line.starts_with("//!")).collect();
+        for section in sections_named(&head.join("\n")) {
+            if !holding.contains(&(section.to_owned(), path.clone())) {
+                faults.push(format!("{}: #{section} names no test of it", path.display()));
+            }
+        }
+    }
+    assert!(promises.len() > 60 && named > 200, "{} promises name {named} tests", promises.len());
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
 fn a_promise_without_its_test_is_found() {
-    let text = "## One two\n- **A.** It\n  holds.\n\n  Tests: [`a`](../tests/a.rs),\n  [`B`](../src/b.rs).\n- C.\nno more\n";
+    let text = "## One two\n- **A.** It\n  holds.\n\n  More of\n  it.\n- **C c** d.\nno more\n";
     let found = promises(text);
     assert_eq!(found.len(), 2);
-    assert_eq!((found[0].section.as_str(), found[1].text.as_str()), ("one-two", "- C.\n"));
-    let tests: Vec<_> = tests_of(&found[0].text).collect();
+    assert_eq!((found[0].section.as_str(), found[1].text.as_str()), ("one-two", "- **C c** d.\n"));
+    let row = "| section | promise | tests |\n| [One](#one-two) | C c | [`a`](../tests/a.rs), [`B`](../src/b.rs) |\n";
+    let rows: Vec<_> = index(row).collect();
+    let are_of: Vec<bool> = found.iter().map(|promise| rows[0].is_of(promise)).collect();
+    assert_eq!((rows.len(), are_of), (1, vec![false, true]));
+    let tests: Vec<_> = tests_of(rows[0].tests).collect();
     assert_eq!(tests, [("a", PathBuf::from("tests/a.rs")), ("B", PathBuf::from("src/b.rs"))]);
+    let head = format!("//! Of docs{}#one-two, and of docs{0}#three.", "/guarantees.md");
+    assert_eq!(sections_named(&head).collect::<Vec<_>>(), ["one-two", "three"]);
     let source = "fn a() {}\n\n#[tokio::test]\n#[ignore]\nasync fn b() {\n}\nfn c() { FailureKind::Late }\n";
     let names = ["a", "b", "c", "d", "Late", "La"].map(|name| has_test(source, name));
     assert_eq!(names, [false, true, false, false, true, false]);
