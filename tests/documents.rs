@@ -1,6 +1,9 @@
 //! Checks references: links from documents to documents and sources, from comments to sections of documents,
-//! and from each promise of docs/guarantees.md to the tests that hold it, and back.
+//! and from each promise of docs/guarantees.md to the tests that hold it, and back. The module `faults`: from
+//! each fault of docs/faults.md to its tests.
 
+#[path = "documents/faults.rs"]
+mod faults;
 #[path = "fixture/files.rs"]
 mod files;
 
@@ -191,9 +194,36 @@ fn promises(text: &str) -> Vec<Promise> {
     promises
 }
 
-/// Returns the tests that a promise names: a name, and a path below the root.
-fn tests_of(promise: &str) -> impl Iterator<Item = (&str, PathBuf)> {
-    between(promise, "[`", &[')']).filter_map(|link| {
+/// A row of the index: tests that hold a promise.
+struct Holds<'a> {
+    /// The anchor of the promise's section.
+    section: &'a str,
+    /// The first words of the promise.
+    name: &'a str,
+    tests: &'a str,
+}
+
+impl Holds<'_> {
+    /// Returns true if it is about this promise.
+    fn is_of(&self, promise: &Promise) -> bool {
+        let words: Vec<&str> = promise.text.split_whitespace().collect();
+        promise.section == self.section && words.join(" ").contains(&format!("**{}", self.name))
+    }
+}
+
+/// Returns the rows of the index: a link to the section, the first words of the promise, links to tests.
+fn index(text: &str) -> impl Iterator<Item = Holds<'_>> {
+    text.lines().filter(|line| line.starts_with("| [")).map(|line| {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).splitn(3, " | ").collect();
+        let &[section, name, tests] = cells.as_slice() else { panic!("no row of three cells: {line}") };
+        let section = section.split_once("](#").and_then(|(_, anchor)| anchor.strip_suffix(')'));
+        Holds { section: section.unwrap_or_else(|| panic!("no section: {line}")), name, tests }
+    })
+}
+
+/// Returns the tests that a row names: a name, and a path below the root.
+fn tests_of(row: &str) -> impl Iterator<Item = (&str, PathBuf)> {
+    between(row, "[`", &[')']).filter_map(|link| {
         let (name, path) = link.split_once("`](")?;
         path.ends_with(".rs").then(|| (name, plain(&Path::new("docs").join(path))))
     })
@@ -223,183 +253,76 @@ fn heads(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the sections of the promises that the head of a source names.
+fn sections_named(head: &str) -> impl Iterator<Item = &str> {
+    let ends = [' ', '`', ')', ',', ';', '\n', ':'];
+    let named = head.split(concat!("docs/", "guarantees.md#")).skip(1);
+    named.map(move |rest| rest.split(ends).next().unwrap_or_default().trim_end_matches('.'))
+}
+
 #[test]
 fn promises_and_their_tests_name_each_other() {
     let text = fs::read_to_string(root().join(GUARANTEES)).expect("the document is readable");
     let promises = promises(&text);
     let (mut faults, mut named) = (Vec::new(), 0);
-    for Promise { section, text } in &promises {
-        let (first, mut tests) = (text.lines().next().unwrap_or_default(), 0);
-        for (name, path) in tests_of(text) {
-            tests += 1;
+    let mut holding = BTreeSet::new();
+    for row in index(&text) {
+        let of = promises.iter().filter(|promise| row.is_of(promise)).count();
+        if of != 1 {
+            faults.push(format!("#{}: {of} promises say \"{}\"", row.section, row.name));
+        }
+        for (name, path) in tests_of(row.tests) {
+            named += 1;
             let source = fs::read_to_string(root().join(&path)).unwrap_or_default();
             if !has_test(&source, name) {
-                faults.push(format!("{first}: there is no {name} in {}", path.display()));
+                faults.push(format!("{}: there is no {name} in {}", row.name, path.display()));
             }
             // Tests of the sources hold sections of docs/algorithm.md, too, and name those.
-            let back = format!("{GUARANTEES}#{section}");
-            if path.starts_with("tests") && !heads(&path).contains(&back) {
+            if path.starts_with("tests") && !sections_named(&heads(&path)).any(|named| named == row.section) {
+                let back = format!("{GUARANTEES}#{}", row.section);
                 faults.push(format!("{}: its head does not name {back}, which names {name}", path.display()));
             }
-        }
-        named += tests;
-        // No test shows that something is not promised.
-        if tests == 0 && !text.starts_with("- **Not promised**") {
-            faults.push(format!("{first}: no test holds it"));
+            holding.insert((row.section.to_owned(), path));
         }
     }
-    assert!(promises.len() > 30 && named > 80, "{} promises name {named} tests", promises.len());
+    for promise in &promises {
+        // No test shows that something is not promised.
+        let is_held = index(&text).any(|row| row.is_of(promise) && tests_of(row.tests).next().is_some());
+        if !is_held && !promise.text.starts_with("- **Not promised**") {
+            faults.push(format!("{}: no test holds it", promise.text.lines().next().unwrap_or_default()));
+        }
+    }
+    // The head of a binary names chapters.
+    let is_module = |path: &PathBuf| !path.ends_with("main.rs");
+    for path in files("tests", &["rs"]).into_iter().filter(is_module) {
+        let source = fs::read_to_string(&path).expect("a test is readable");
+        let path = path.strip_prefix(root()).expect("it was found below the root").to_owned();
+        let head: Vec<&str> = source.lines().take_while(|line| line.starts_with("//!")).collect();
+        for section in sections_named(&head.join("\n")) {
+            if !holding.contains(&(section.to_owned(), path.clone())) {
+                faults.push(format!("{}: #{section} names no test of it", path.display()));
+            }
+        }
+    }
+    assert!(promises.len() > 60 && named > 200, "{} promises name {named} tests", promises.len());
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
 fn a_promise_without_its_test_is_found() {
-    let text = "## One two\n- **A.** It\n  holds.\n\n  Tests: [`a`](../tests/a.rs),\n  [`B`](../src/b.rs).\n- C.\nno more\n";
+    let text = "## One two\n- **A.** It\n  holds.\n\n  More of\n  it.\n- **C c** d.\nno more\n";
     let found = promises(text);
     assert_eq!(found.len(), 2);
-    assert_eq!((found[0].section.as_str(), found[1].text.as_str()), ("one-two", "- C.\n"));
-    let tests: Vec<_> = tests_of(&found[0].text).collect();
+    assert_eq!((found[0].section.as_str(), found[1].text.as_str()), ("one-two", "- **C c** d.\n"));
+    let row = "| section | promise | tests |\n| [One](#one-two) | C c | [`a`](../tests/a.rs), [`B`](../src/b.rs) |\n";
+    let rows: Vec<_> = index(row).collect();
+    let are_of: Vec<bool> = found.iter().map(|promise| rows[0].is_of(promise)).collect();
+    assert_eq!((rows.len(), are_of), (1, vec![false, true]));
+    let tests: Vec<_> = tests_of(rows[0].tests).collect();
     assert_eq!(tests, [("a", PathBuf::from("tests/a.rs")), ("B", PathBuf::from("src/b.rs"))]);
+    let head = format!("//! Of docs{}#one-two, and of docs{0}#three.", "/guarantees.md");
+    assert_eq!(sections_named(&head).collect::<Vec<_>>(), ["one-two", "three"]);
     let source = "fn a() {}\n\n#[tokio::test]\n#[ignore]\nasync fn b() {\n}\nfn c() { FailureKind::Late }\n";
     let names = ["a", "b", "c", "d", "Late", "La"].map(|name| has_test(source, name));
     assert_eq!(names, [false, true, false, false, true, false]);
-}
-
-const EVIDENCE: &str = "docs/evidence.md";
-
-/// Returns the second cells of a table's rows: the tests that hold each fix.
-fn cells(section: &str) -> impl Iterator<Item = &str> {
-    let rows = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what was"));
-    rows.filter_map(|row| row.split('|').nth(2))
-}
-
-/// Returns the tests that a cell names, each with its module or file. `a::{b, c}` names two, and `a::b, ::c`
-/// two of one module.
-fn cited(cell: &str) -> Vec<(String, String)> {
-    let (mut braced, mut text) = (false, String::new());
-    for c in cell.chars().filter(|c| *c != '`') {
-        braced = (braced || c == '{') && c != '}';
-        text.push(if braced && c == ' ' { '\u{a0}' } else { c });
-    }
-    let (mut found, mut module) = (Vec::new(), String::new());
-    for word in text.split([' ', ';', '(', ')']) {
-        let word = word.trim_end_matches([',', ':', '.']);
-        let Some((before, names)) = word.rsplit_once("::") else { continue };
-        if !matches!(before, "" | "..") {
-            module = before.to_owned();
-        }
-        let names = names.trim_matches(['{', '}']).split(',').map(|name| name.trim_matches('\u{a0}'));
-        found.extend(names.map(|name| (module.clone(), name.to_owned())));
-    }
-    found
-}
-
-/// Returns the file of a module, and the modules within the file.
-fn file_of(module: &str) -> Option<(PathBuf, Vec<&str>)> {
-    if let Some((file, inner)) = module.split_once(".rs") {
-        return Some((root().join(format!("{file}.rs")), inner.split("::").skip(1).collect()));
-    }
-    let mut parts: Vec<&str> = module.split("::").collect();
-    let folder = match parts[0] {
-        "geolock_client" => "client/src",
-        "geolock_api" => "api/src",
-        "geolock_recipes" => "recipes/src",
-        _ => "src",
-    };
-    if folder != "src" {
-        parts.remove(0);
-    }
-    (1..=parts.len()).rev().find_map(|end| {
-        let path = root().join(folder).join(parts[..end].join("/"));
-        let files = [path.with_extension("rs"), path.join("mod.rs")];
-        let file = files.into_iter().find(|file| file.exists())?;
-        Some((file, parts[end..].to_vec()))
-    })
-}
-
-/// Returns true if there is such a test, or such a module of tests.
-fn is_there(module: &str, name: &str) -> bool {
-    let is_module = |path: &str| file_of(path).is_some_and(|(_, inner)| inner.is_empty());
-    if name == "*" || is_module(&format!("{module}::{name}")) {
-        return is_module(module) || name != "*";
-    }
-    let Some((file, inner)) = file_of(module) else { return false };
-    let source = fs::read_to_string(&file).unwrap_or_default();
-    let hunt = format!("\n    {name}: ");
-    let is_inner = inner.iter().all(|inner| source.contains(&format!("mod {inner} {{")));
-    let is_module = name == "tests" && source.contains("mod tests {");
-    is_inner
-        && (is_module
-            || has_test(&source, name)
-            || file.ends_with("sim/mutations.rs") && source.contains(&hunt))
-}
-
-#[test]
-fn tests_that_the_evidence_names_are_there() {
-    let text = fs::read_to_string(root().join(EVIDENCE)).expect("the document is readable");
-    let from = text.split_once("\n## Faults that reviews found").expect("the section is there").1;
-    let section = from.split("\n## ").next().expect("a text has a first part");
-    let (mut faults, mut named) = (Vec::new(), 0);
-    for cell in cells(section) {
-        for (module, name) in cited(cell) {
-            named += 1;
-            if !is_there(&module, &name) {
-                faults.push(format!("{module}::{name}"));
-            }
-        }
-    }
-    assert!(named > 150, "only {named} tests were found");
-    assert!(faults.is_empty(), "{} tests are not there:\n{}", faults.len(), faults.join("\n"));
-}
-
-#[test]
-fn a_test_that_is_not_there_is_found() {
-    let cell = "a::tests::{b, c} (seen), d/e.rs::f, ::g; by hand: `x --y`";
-    let found = cited(cell);
-    let found: Vec<(&str, &str)> = found.iter().map(|(a, b)| (&a[..], &b[..])).collect();
-    assert_eq!(found, [("a::tests", "b"), ("a::tests", "c"), ("d/e.rs", "f"), ("d/e.rs", "g")]);
-    assert!(is_there("access::log_limit::tests", "a_second_has_one_line"));
-    assert!(is_there("sim::mutations", "e_no_grace") && is_there("replica::tests::work", "*"));
-    assert!(!is_there("access::log_limit::tests", "a_second_has_two_lines"));
-    assert!(!is_there("access::nothing::tests", "a_second_has_one_line"));
-}
-
-/// Returns the variants of an enum in a source.
-fn variants<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
-    let (_, body) = source.split_once(&format!("enum {name} {{")).expect("the source has this enum");
-    let body = body.split("\n}").next().expect("a text has a first part");
-    let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-    lines.filter_map(|line| line.strip_suffix(',')).collect()
-}
-
-/// Returns true if the source has this word.
-fn has_word(source: &str, word: &str) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let ends = |before: &str, after: &str| !before.ends_with(is_part) && !after.starts_with(is_part);
-    source.match_indices(word).any(|(at, _)| ends(&source[..at], &source[at + word.len()..]))
-}
-
-#[test]
-fn each_deliberate_bug_is_asked_for_and_caught() {
-    let read = |path: &Path| fs::read_to_string(path).expect("a source is readable");
-    let bugs = read(&root().join("src/base/bugs.rs"));
-    let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests");
-    let hunts = read(&root().join("src/sim/mutations.rs"));
-    let hunts = hunts.split_once("\nhunts! {").expect("the hunts are one macro call").1;
-    let (mut stories, mut core) = (String::new(), String::new());
-    for path in files("src", &["rs"]).into_iter().filter(|path| !path.ends_with("base/bugs.rs")) {
-        if is_test(&path) {
-            stories += &read(&path);
-        } else if !path.ends_with("sim/mutations.rs") {
-            core += &read(&path);
-        }
-    }
-    let variants = variants(&bugs, "Bug");
-    assert!(variants.len() > 40, "{variants:?}");
-    for bug in variants {
-        let named = format!("Bug::{bug}");
-        assert!(has_word(&core, &named), "no code has the deliberate bug {bug}: delete it");
-        let is_caught = has_word(hunts, bug) || has_word(&stories, &named);
-        assert!(is_caught, "no hunt of src/sim/mutations.rs and no story is caught with the bug {bug}");
-    }
 }

@@ -44,7 +44,11 @@ impl Bugs {
     }
 }
 
-/// A deliberate bug.
+/// A deliberate bug. `src/sim/mutations.rs` has the seeds and verdicts by which the simulator catches it,
+/// or a story asserts the opposite with it; `tests/documents` fails if neither does.
+///
+/// Not in the list, because the simulator would not notice it: a datacenter that ends keys before it has
+/// caught up. The checker judges an expiry by the entries that its datacenter had seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// (a) Parts leave while the lock is held.
@@ -88,7 +92,8 @@ pub enum Bug {
     StaleReclaim,
     /// (t) A state is installed without the own entries that it lacks.
     StateWithoutOwn,
-    /// A new member shows its clients an empty store before its first state.
+    /// A new member shows its clients an empty store before its first state. Caught by a story alone
+    /// (`replica/tests/too_early.rs`); a seed in a thousand catches it, too.
     ReadsBeforeState,
     /// A state is installed although the truncated entries have come from another member meanwhile.
     StateUnneeded,
@@ -106,13 +111,15 @@ pub enum Bug {
     ChangeOfEndedKey,
     /// (z) A cancel that overtakes its acquire is answered and has no further effect.
     CancelForgotten,
-    /// A directory that never joined is taken for a new one, although others know entries of its log.
+    /// A directory that never joined is taken for a new one, although others know entries of its log. Caught
+    /// by a story alone (`replica/tests/regained.rs`).
     LostDiskNotDoubted,
     /// Hashes of entries are not compared.
     ForksNotCompared,
     /// Hashes are not sent to peers.
     HeadsNotTold,
-    /// After a lost disk tokens continue from the clock, without a lead.
+    /// After a lost disk tokens continue from the clock, without a lead. Caught by a story alone
+    /// (`replica/tests/forked.rs`); 60 seeds of `disks` do not catch it.
     LostTokensNotPassed,
     /// All expired waits end in one step, however many.
     AllWaitsAtOnce,
@@ -124,7 +131,8 @@ pub enum Bug {
     ForceForgotten,
     /// After a lost disk a lock is granted before the regained entries of the own log are durable.
     RegainedNotAwaited,
-    /// A datacenter that lacks entries of its own log announces a stability floor.
+    /// A datacenter that lacks entries of its own log announces a stability floor. Caught by a story alone
+    /// (`replica/tests/regained.rs`).
     FloorWithoutOwnLog,
     /// An idempotency key counts only for the session of its call.
     KeyOfSession,
@@ -148,7 +156,8 @@ pub enum Bug {
     DoneUnnamed,
     /// A sponsor announces it without having named the new part of homed locks.
     HomedUnnamed,
-    /// A member that has restarted names the part of a new member before its clients have reclaimed.
+    /// A member that has restarted names the part of a new member before its clients have reclaimed. Caught
+    /// by a story alone (`replica/tests/too_early.rs`); a seed in a thousand catches it, too.
     NamesInGrace,
     /// A new member gets a state before all others have entered its epoch.
     StateBeforeEpoch,
@@ -175,43 +184,56 @@ pub enum Bug {
     /// A member proposes to stay before its promise not to leave is on disk.
     StayNotOnDisk,
     /// A member says that nothing is still to come that names one that has ended, before all others have
-    /// entered that end.
+    /// entered that end. Caught by a story alone (`replica/tests/evicting.rs`); a seed in a thousand catches
+    /// it, too.
     FreedUnseen,
     /// Registers still name an ended member when its slot is given out again.
     RowsNotForgotten,
     /// A member accepts further entries of a member that is being evicted after it has reported its entries.
+    /// Caught by a story alone (`replica/tests/evicting.rs`).
     PromiseBroken,
-    /// A survivor of a forced recovery reports its entries before its promise is on disk.
+    /// A survivor of a forced recovery reports its entries before its promise is on disk. Caught by a story
+    /// alone (`replica/tests/recovering.rs`): a lost member would have to run.
     ReportBeforePromise,
     /// The survivor that is asked for a forced recovery decides before the others have reported.
     RecoversWithoutReports,
-    /// The end of an eviction is entered before all entries up to the cut are applied.
+    /// The end of an eviction is entered before all entries up to the cut are applied. Caught by a story
+    /// alone (`replica/tests/evicting.rs`); one of 150 seeds of `evictions` catches it, too.
     EndWithoutCut,
     /// Tokens have no fence: a member that was evicted and whose clock was ahead has given out higher ones.
+    /// Caught by a story alone (`replica/tests/evicting.rs`); a seed in a thousand catches it, too.
     TokensUnfenced,
     /// A member that was down serves without having asked whether it was evicted.
     ServesUnasked,
     /// A restarted member does not ask if the policy that it knows evicts nobody.
     TrustsPolicy,
-    /// A restarted member counts voters that have not heard this run.
+    /// A restarted member counts voters that have not heard this run. Caught by a story alone
+    /// (`replica/tests/second_holders.rs`); 50 seeds of `absences` do not catch it.
     ConfirmedUnheard,
-    /// An evicted member renews leases until it stops.
+    /// An evicted member renews leases until it stops. Caught by a story alone
+    /// (`replica/tests/second_holders.rs`); 30 seeds of `absences` do not catch it.
     EvictedRenews,
-    /// The lengths of other members' leases are not heard, and the own limit is taken for theirs.
+    /// The lengths of other members' leases are not heard, and the own limit is taken for theirs. Caught by a
+    /// story alone (`replica/tests/second_holders.rs`); 130 seeds of `absences` do not catch it.
     LeaseLimitsUnheard,
-    /// A member whose clock stood still tells its clients times of that clock.
+    /// A member whose clock stood still tells its clients times of that clock. Caught by a story alone
+    /// (`replica/tests/timed.rs`); 30 seeds of `stopped-clocks` do not catch it.
     TellsStoppedClock,
     /// A member that no majority of the voters backs continues to grant.
     GrantsUnbacked,
-    /// A member that no majority of the voters backs continues to renew the leases of its clients.
+    /// A member that no majority of the voters backs continues to renew the leases of its clients. Caught by
+    /// a story alone (`replica/tests/timed.rs`).
     RenewsUnbacked,
-    /// A member can be evicted by time although leases of its clients are longer than that permits.
+    /// A member can be evicted by time although leases of its clients are longer than that permits. Caught by
+    /// a story alone (`replica/tests/timed.rs`): the simulator's policy would have to permit shorter leases
+    /// than its clients have.
     LeasesOutlivePolicy,
     /// A voter acknowledges a member about which it is silent.
     AcknowledgesSilent,
     /// A voter that crashes forgets that it is silent about a member.
     SilenceNotOnDisk,
-    /// A voter that has just started is silent about a member at once.
+    /// A voter that has just started is silent about a member at once. Caught by a story alone
+    /// (`replica/tests/timed.rs`).
     SilenceFromBefore,
     /// A voter promises although it knows that the lost member was started after the operator's word.
     StartNotSeen,

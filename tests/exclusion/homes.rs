@@ -1,7 +1,7 @@
 //! Locks with a home: their home uses them while other datacenters are down, another datacenter needs only
 //! the home, and no server uses them before all members are known to understand them.
 //!
-//! Guarantees: docs/guarantees.md#homed-locks, docs/guarantees.md#mutual-exclusion.
+//! Guarantee: docs/guarantees.md#homed-locks.
 
 use std::time::Duration;
 

@@ -6,7 +6,8 @@ use std::str::FromStr;
 /// The kind of trouble at which a run is directed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Any trouble that the seed picks.
+    /// Any trouble that the seed picks. Of the seeds with transactions, one of four has values as in
+    /// `Values`.
     #[default]
     General,
     /// No faults. dc0 reads all the time, the others sometimes write. It bounds the wait of a writer.
@@ -21,7 +22,8 @@ pub enum Profile {
     ReadWrite,
     /// Requests for enough of many locks, beside others, among crashes, lost and cut links.
     Enough,
-    /// Requests for hundreds of locks, and for enough of thousands, among crashes, lost and cut links.
+    /// A few clients request hundreds of locks at once, or enough of up to 3 000, among crashes, lost and cut
+    /// links.
     ManyLocks,
     /// Links lose everything in flight all the time; nothing else.
     Resets,
@@ -33,7 +35,8 @@ pub enum Profile {
     Transactions,
     /// The same, and most transactions run under locks that their clients hold.
     Guarded,
-    /// As `Transactions`, with values of thousands of elements, and registers of 64 KiB and more.
+    /// As `Transactions`, with sets and maps of up to 3 000 elements now and then, and registers of 64 to 200
+    /// KiB.
     Values,
     /// No faults. Keys are removed while transactions that have not seen it change them.
     Removals,
@@ -46,9 +49,10 @@ pub enum Profile {
     Busy,
     /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
-    /// Disks are rolled back, or restored from a copy, while prefixes of lock names get homes.
+    /// Disks are rolled back, or restored from a copy, while prefixes of lock names get homes: they lack
+    /// decisions, too.
     RuledDisks,
-    /// As one of the profiles with decisions; members keep only few of these, and compact the others.
+    /// As one of the profiles with decisions; members keep only 1 to 8 of these, and compact the others.
     Compacted,
     /// Commits wait until a majority has them, among cut links, crashes and lost disks.
     Majority,
