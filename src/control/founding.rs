@@ -5,8 +5,8 @@
 //! others get it from there. Only one writes it: two first entries would have the same position and term and
 //! could differ in a directory, if one was lost in between, and Raft could not tell them apart.
 //!
-//! A member that follows the founders asks them, too, so that it tells a list that differs and a directory that
-//! was lost. It founds nothing.
+//! A member that follows the founders asks them, too, so that it tells a list that differs and a directory
+//! that was lost. It founds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -171,8 +171,8 @@ impl<F: Fold> ControlGroup<F> {
         self.0.caller.server
     }
 
-    /// Asks a member of [`Start::Follow`] for the name of its directory, by which it is taken in. `None` if it
-    /// does not answer now.
+    /// Asks a member of [`Start::Follow`] for the name of its directory, by which it is taken in. `None` if
+    /// it does not answer now.
     pub async fn directory_of(&self, member: MemberId) -> Option<ServerId> {
         let request = Request::Identify { founders: self.0.status().voters };
         let answer = self.0.caller.ask(member, None, request, self.0.timing().answer()).await;

@@ -71,8 +71,8 @@ impl<F: Fold> Core<F> {
         }
     }
 
-    /// Returns a founder that may lead, another one in each attempt: a member whose directory was lost hears no
-    /// leader, and still has to say what it has done with the decisions.
+    /// Returns a founder that may lead, another one in each attempt: a member whose directory was lost hears
+    /// no leader, and still has to say what it has done with the decisions.
     fn guide(&self, attempt: usize) -> Option<MemberId> {
         let founders = self.founders.as_ref()?;
         let is_lost = matches!(*self.founding.borrow(), Founding::OtherDirectory { .. });

@@ -81,8 +81,8 @@ impl Leading {
         }
     }
 
-    /// Removes founders that do not vote and have lost their directory from Raft's members, so that they are
-    /// taken in again. A voter that has lost its directory may have forgotten its vote: it stays until an
+    /// Removes founders that do not vote and have lost their directory from Raft's members, so that they
+    /// are taken in again. A voter that has lost its directory may have forgotten its vote: it stays until an
     /// operator replaces it.
     async fn release_lost(&self) {
         let config = self.group.state().0;
