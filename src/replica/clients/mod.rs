@@ -330,7 +330,7 @@ impl AcquireCalls<'_> {
 
 /// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
 /// retry, such as a question for the outcome of a commit, is answered
-/// (`docs/algorithm.md#98-full-disk-overload`). `shed`: the number of calls refused so far.
+/// (`docs/algorithm/recovery.md#7-full-disk-overload`). `shed`: the number of calls refused so far.
 #[inline]
 pub(super) fn admit_load(load: Load, shed: u64) -> Result<(), Refusal> {
     match load {

@@ -1,5 +1,5 @@
 //! The lifecycle of a datacenter from its start to serving, and what each state permits
-//! (`docs/algorithm.md#91-lifecycle`).
+//! (`docs/algorithm/recovery.md#1-lifecycle`).
 //!
 //! ```text
 //!   restart                  empty directory
