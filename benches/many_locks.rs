@@ -5,7 +5,7 @@
 //! Each load runs three times, and of each step the shortest time counts. Printed are the number of steps,
 //! the sums in milliseconds, the longest step in microseconds with its kind, and how many steps took more
 //! than 1 ms. Aim: 100 ms in all, in steps below 1 ms; those in which the request begins, is published,
-//! granted and ended handle all of its locks (`docs/algorithm.md#122-not-promised`).
+//! granted and ended handle all of its locks (`docs/algorithm/model.md#6-not-promised`).
 //!
 //! `cargo bench --bench many_locks [-- cold half ...]` measures those loads only.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]

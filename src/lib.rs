@@ -33,8 +33,8 @@
 //! - [`server`]: everything that makes one server of these: configuration, API, start and stop.
 //! - [`cli`]: the command line. [`testkit`]: load test, faults on purpose, fuzzing.
 //!
-//! The terms are those of the glossary in `docs/algorithm.md#1-terms`. ARCHITECTURE.md follows one acquire
-//! from client to client; CONTRIBUTING.md says in which order to read.
+//! The terms are those of the glossary in `docs/algorithm/model.md#1-terms`. ARCHITECTURE.md follows one
+//! acquire from client to client; CONTRIBUTING.md says in which order to read.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -147,10 +147,86 @@ fn comments_cite_sections_that_exist() {
             looked_at += 1;
             let found = fault(&documents, &Path::new("docs").join(path), anchor);
             faults.extend(found.map(|f| format!("{shown}: docs/{cited}: {f}")));
+            let is_page = path.starts_with("algorithm/") && path != "algorithm/README.md";
+            if is_page && !anchor.is_some_and(|anchor| anchor.starts_with(|c: char| c.is_ascii_digit())) {
+                faults.push(format!("{shown}: docs/{cited}: cites no numbered section"));
+            }
         }
     }
     assert!(looked_at > 10, "only {looked_at} references were found");
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+const ALGORITHM: &str = "docs/algorithm";
+
+/// Returns the number of a section at the end of a link's text, such as `1.3` in `log 1.3`, and the text
+/// before.
+fn cited_number(text: &str) -> Option<(&str, &str)> {
+    let (before, number) = text.rsplit_once(char::is_whitespace).unwrap_or(("", text));
+    let is_number =
+        number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    is_number.then_some((before.trim_end(), number))
+}
+
+/// Returns an error if the text of a link to a page of the algorithm names another page or section than the
+/// link leads to. `page`: of the target. `is_same`: the link stands on that page.
+fn misnamed(text: &str, page: &str, is_same: bool, anchor: &str) -> Option<String> {
+    let (named, number) = cited_number(text)?;
+    let is_right = anchor.starts_with(&format!("{}-", number.replace('.', "")))
+        && (named == page || is_same && matches!(named, "" | "section"));
+    (!is_right).then(|| format!("[{text}] leads to {page}#{anchor}"))
+}
+
+#[test]
+fn sections_of_the_algorithm_are_named_by_page_and_number() {
+    let documents = documents();
+    let (mut faults, mut looked_at) = (Vec::new(), 0);
+    for (from, text) in &documents {
+        let prose = prose(text);
+        for (before, link) in prose.split("](").zip(between(&prose, "](", &[')'])) {
+            let (path, Some(anchor)) = split(link) else { continue };
+            let target = if path.is_empty() { from.clone() } else { from.with_file_name("").join(path) };
+            let target = plain(&target);
+            if target.parent() == Some(Path::new(ALGORITHM)) {
+                looked_at += 1;
+                let text = before.rsplit_once('[').map_or("", |(_, text)| text);
+                let page = target.file_stem().and_then(|stem| stem.to_str()).expect("a page has a name");
+                let found = misnamed(text, page, &target == from, anchor);
+                faults.extend(found.map(|f| format!("{}: {f}", from.display())));
+            }
+        }
+        if from.parent() == Some(Path::new(ALGORITHM)) && !from.ends_with("README.md") {
+            faults.extend(out_of_order(&prose).map(|line| format!("{}: {line}: its number", from.display())));
+        }
+    }
+    assert!(looked_at > 100, "only {looked_at} links were found");
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Returns the headings whose numbers do not follow the number of the heading before.
+fn out_of_order(prose: &str) -> impl Iterator<Item = &str> {
+    let (mut chapter, mut section) = (0, 0);
+    prose.lines().filter(|line| line.starts_with("##")).filter(move |line| {
+        let due = if line.starts_with("## ") {
+            (chapter, section) = (chapter + 1, 0);
+            format!("## {chapter}. ")
+        } else {
+            section += 1;
+            format!("### {chapter}.{section} ")
+        };
+        !line.starts_with(&due)
+    })
+}
+
+#[test]
+fn a_section_that_is_named_wrongly_is_found() {
+    let is_wrong = |text, page, is_same| misnamed(text, page, is_same, "13-output-commit").is_some();
+    let right = [("log 1.3", false), ("1.3", true), ("section 1.3", true), ("log\n  1.3", false)];
+    assert!(right.iter().all(|(text, is_same)| !is_wrong(text, "log", *is_same)));
+    let wrong = [("log 1.4", false), ("1.3", false), ("grants 1.3", true), ("13", false)];
+    assert!(wrong.iter().all(|(text, is_same)| is_wrong(text, "log", *is_same)));
+    let headings = "# A\n## 1. B\n### 1.1 C\n### 1.3 D\n## 2. E\n## F";
+    assert_eq!(out_of_order(headings).collect::<Vec<_>>(), ["### 1.3 D", "## F"]);
 }
 
 #[test]
@@ -277,7 +353,7 @@ fn promises_and_their_tests_name_each_other() {
             if !has_test(&source, name) {
                 faults.push(format!("{}: there is no {name} in {}", row.name, path.display()));
             }
-            // Tests of the sources hold sections of docs/algorithm.md, too, and name those.
+            // Tests of the sources hold sections of docs/algorithm, too, and name those.
             if path.starts_with("tests") && !sections_named(&heads(&path)).any(|named| named == row.section) {
                 let back = format!("{GUARANTEES}#{}", row.section);
                 faults.push(format!("{}: its head does not name {back}, which names {name}", path.display()));

@@ -1,4 +1,4 @@
-//! Pure. How long the client may count on its lease (`docs/algorithm.md#64-leases`).
+//! Pure. How long the client may count on its lease (`docs/algorithm/grants.md#14-leases`).
 //!
 //! The server counts a time to live from when it *receives* a renewal. The client counts it from before it
 //! *sends* the renewal, and only once that was answered. So the client's lease always ends first, by at least

@@ -2,9 +2,10 @@
 //! copied.
 //!
 //! The core promises that the cost of a step depends on the rows that it touches and is bounded
-//! (`docs/algorithm.md#21-the-machine`). Loops whose length depends on the amount of data count here what
-//! they examine; the simulator and tests read the count after each step and compare it with the bound. There
-//! is one counter per thread, because a step runs in one thread, so no function has to pass a counter on.
+//! (`docs/algorithm/model.md#2-the-machine`). Loops whose length depends on the amount of data count here
+//! what they examine; the simulator and tests read the count after each step and compare it with the bound.
+//! There is one counter per thread, because a step runs in one thread, so no function has to pass a counter
+//! on.
 //!
 //! This file also releases the memory of queues that were long under load.
 

@@ -1,4 +1,4 @@
-//! Entries of the datacenters' logs, each a list of operations (`docs/algorithm.md#41-entries`).
+//! Entries of the datacenters' logs, each a list of operations (`docs/algorithm/log.md#11-entries`).
 //!
 //! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
 
@@ -36,11 +36,11 @@ pub struct Entry {
     pub prev: u64,
     /// Token lead: the number of milliseconds by which the maker's fencing tokens were ahead of its stamps. A
     /// member that applies this entry may not grant smaller tokens. Nearly always 0
-    /// (`docs/algorithm.md#105-token-lead`).
+    /// (`docs/algorithm/grants.md#25-token-lead`).
     pub lead_ms: u64,
 }
 
-/// An operation, see `docs/algorithm.md#41-entries`.
+/// An operation, see `docs/algorithm/log.md#11-entries`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Op {

@@ -4,7 +4,7 @@
 //! An entry is held back because its stamp is too far ahead of our clock (then the link pauses before it), or
 //! because an entry that it depends on is missing; that one will arrive on another link, or again on this
 //! link. A retransmitted entry arrives after the entries that depend on it, so one queue in order of arrival
-//! would block (`docs/algorithm.md#42-causal-delivery`).
+//! would block (`docs/algorithm/log.md#12-causal-delivery`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry::Vacant;

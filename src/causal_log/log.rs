@@ -1,8 +1,8 @@
 //! The log of one datacenter: own and foreign entries in the order in which it applied them.
 //!
 //! That order is causal, so a peer that receives a piece of it can apply every entry on arrival
-//! (`docs/algorithm.md#42-causal-delivery`). For each peer there is the index of the next entry to send. A
-//! peer is sent, once the journal is durable up to there:
+//! (`docs/algorithm/log.md#12-causal-delivery`). For each peer there is the index of the next entry to send.
+//! A peer is sent, once the journal is durable up to there:
 //!
 //! - own entries, at once;
 //! - before an own entry, all earlier entries that the peer is not known to have, because the own entry

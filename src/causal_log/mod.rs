@@ -3,7 +3,7 @@
 //! # Decisions
 //!
 //! - **The log is kept in the order of application, with the index of the next entry for each peer**
-//!   (`docs/algorithm.md#42-causal-delivery`). That order is causal: any piece of it can be applied on
+//!   (`docs/algorithm/log.md#12-causal-delivery`). That order is causal: any piece of it can be applied on
 //!   arrival, and a walk forward sends everything that an own entry depends on before it.
 //! - **The token of a commit is an operation beside it** (`Op::Under`). Rejected: a field of the commit,
 //!   which would change older entries and their hashes. Only `geolock journal orphans` reads it.

@@ -1,5 +1,5 @@
-//! Violations of the rules of the log (`docs/algorithm.md#46-validation`). Such an entry is never applied,
-//! and the link that delivered it is closed.
+//! Violations of the rules of the log (`docs/algorithm/log.md#16-validation`). Such an entry is never
+//! applied, and the link that delivered it is closed.
 
 use crate::base::time::Timestamp;
 use crate::causal_log::commit::CommitFault;

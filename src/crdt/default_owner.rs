@@ -3,9 +3,9 @@
 //!
 //! A part of a homed lock is owned by the home of the lock, if that is a member; a part of another lock by
 //! the home of its prefix, if a rule names one and the part was given to it (`home_rules.rs`), and else by
-//! the datacenter that it is named after (`docs/algorithm.md#32-the-map`). A part that comes to its default
-//! owner loses its register. So a lock that is all there takes no memory, and a homed lock that nobody used
-//! is used at its home without another datacenter.
+//! the datacenter that it is named after (`docs/algorithm/ownership.md#12-the-map`). A part that comes to its
+//! default owner loses its register. So a lock that is all there takes no memory, and a homed lock that
+//! nobody used is used at its home without another datacenter.
 //!
 //! A slot whose member has ended is no home any more, also for its next member: the parts of locks with that
 //! home belong to their namesakes since, and may be in use there.

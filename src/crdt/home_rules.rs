@@ -5,7 +5,7 @@
 //! log, and keeps those of locks in use by their registers. Until a member has done so, its parts are its
 //! own. Whether a part that comes to its default owner loses its register is judged by what the maker of
 //! that entry knew ([`AsOf`]), so every replica writes the same registers
-//! (`docs/algorithm.md#312-homes-by-prefix`).
+//! (`docs/algorithm/ownership.md#16-homes-by-prefix`).
 
 use geolock_api::names::{DcId, DcSet, LockName};
 use serde::{Deserialize, Serialize};

@@ -5,9 +5,9 @@
 //!
 //! # Decisions
 //!
-//! - **Ownership is a map of registers, not `crdts::Map`** (`docs/algorithm.md#32-the-map`). Each part has
-//!   one writer at a time, its owner, so registers never conflict. A part takes 8 bytes; with the crate's
-//!   types a lock takes 1.5 to 3.3 KB. The rows are in a list, so their order depends on the applied
+//! - **Ownership is a map of registers, not `crdts::Map`** (`docs/algorithm/ownership.md#12-the-map`). Each
+//!   part has one writer at a time, its owner, so registers never conflict. A part takes 8 bytes; with the
+//!   crate's types a lock takes 1.5 to 3.3 KB. The rows are in a list, so their order depends on the applied
 //!   entries, never on hashes.
 //! - **A part that returns to its home loses its register.** Rejected: merging two ownership maps by the
 //!   higher version. No register could then ever be dropped, because "none" would lose against any old one.

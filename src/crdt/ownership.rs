@@ -2,10 +2,10 @@
 //! time.
 //!
 //! A lock has one part per member. A part's register holds (version, owner). Only the owner writes it, and
-//! the write gives the right to write away (`docs/algorithm.md#32-the-map`). So the writes of a register form
-//! one chain, which causal delivery hands to every member in order. Two registers of the same version always
-//! have the same owner. A different owner means that mutual exclusion is broken ([`DoubleOwner`]); it is
-//! never a conflict to resolve.
+//! the write gives the right to write away (`docs/algorithm/ownership.md#12-the-map`). So the writes of a
+//! register form one chain, which causal delivery hands to every member in order. Two registers of the same
+//! version always have the same owner. A different owner means that mutual exclusion is broken
+//! ([`DoubleOwner`]); it is never a conflict to resolve.
 //!
 //! A part without a register is at home: its default owner has it (`default_owner.rs`). So a part that comes
 //! home loses its register, and a lock that is all home takes no memory; versions count the moves since the

@@ -19,10 +19,10 @@ use super::writer::{Tried, create_file, put};
 pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_TEMP: &str = "identity.tmp";
 /// An empty file that an operator puts into a copy of a directory. The server that starts from it gets this
-/// flag until it has recorded it durably (`docs/algorithm.md#94-doubted-datacenters`).
+/// flag until it has recorded it durably (`docs/algorithm/recovery.md#4-doubted-datacenters`).
 pub(super) const RESTORED: &str = "restored";
 /// An empty file that an operator puts into the directory to be kept when there are two histories
-/// (`docs/algorithm.md#96-two-histories`).
+/// (`docs/algorithm/recovery.md#6-two-histories`).
 pub(super) const RESOLVED: &str = "keep-history";
 const LOCK: &str = "lock";
 const FIRST_LINE: &str = "geolock data directory, format ";

@@ -2,10 +2,10 @@
 //! nothing follows a failure. Checkpoints have their own thread: one may take seconds, and the log must not
 //! wait for it.
 //!
-//! **A full disk** is not a failure (`docs/algorithm.md#98-full-disk-overload`). Before the disk is full,
-//! when less than the reserve is free, the sink is told ([`DiskSpace::Low`], [`DiskSpace::Full`]) so that
-//! fewer records arrive. A batch that finds no room is kept and retried; meanwhile, room that checkpoints
-//! free is released at once.
+//! **A full disk** is not a failure (`docs/algorithm/recovery.md#7-full-disk-overload`). Before the disk is
+//! full, when less than the reserve is free, the sink is told ([`DiskSpace::Low`], [`DiskSpace::Full`]) so
+//! that fewer records arrive. A batch that finds no room is kept and retried; meanwhile, room that
+//! checkpoints free is released at once.
 
 use std::time::{Duration, Instant};
 

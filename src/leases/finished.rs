@@ -1,5 +1,5 @@
 //! Keys of a lease that are over although no higher key was used: their acquire may still be under way
-//! (`docs/algorithm.md#66-idempotency-keys`).
+//! (`docs/algorithm/grants.md#16-idempotency-keys`).
 
 use std::collections::BTreeSet;
 

@@ -2,8 +2,8 @@
 //!
 //! # Decisions
 //!
-//! - **A lease and the requests under it share one series of numbers** (`docs/algorithm.md#47-numbers`), so
-//!   an id that is older than the lease was never its own.
+//! - **A lease and the requests under it share one series of numbers** (`docs/algorithm/log.md#17-numbers`),
+//!   so an id that is older than the lease was never its own.
 //! - **Leases are known to their own datacenter only.** Heartbeats carry neither them nor held requests:
 //!   these would be outdated when they are needed, after the datacenter has died.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,5 +1,5 @@
 //! Performs the effects of the machine. Nothing here blocks: everything goes into a bounded queue. The
-//! machine emits an output only when it may leave (`docs/algorithm.md#43-output-commit`).
+//! machine emits an output only when it may leave (`docs/algorithm/log.md#13-output-commit`).
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Detects overload: the server is so far behind with the calls it has read that it accepts nothing new
-//! (`docs/algorithm.md#98-full-disk-overload`).
+//! (`docs/algorithm/recovery.md#7-full-disk-overload`).
 //!
 //! The measure is the time an input waits: first for a thread to serve its connection, then in the mailbox.
 //! With each sample the server sends a probe (`probe.rs`) and receives it when all inputs before it are

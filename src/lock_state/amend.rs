@@ -1,5 +1,5 @@
 //! Amendments: a waiting request for enough locks gets other candidates, and keeps its place
-//! (`docs/algorithm.md#59-enough-of-many-locks`).
+//! (`docs/algorithm/ownership.md#29-enough-of-many-locks`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

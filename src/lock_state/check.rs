@@ -168,7 +168,7 @@ fn check_members(locks: &Locks, (request, of): (RequestIndex, &Enough), first_lo
     }
 }
 
-/// The rule of publishing: `docs/algorithm.md#52-publishing`.
+/// The rule of publishing: `docs/algorithm/ownership.md#22-publishing`.
 fn check_published(locks: &Locks, request: RequestIndex, first_local: &FirstLocal) {
     let (row, view) = (&locks.tables.requests[request], &locks.tables.view);
     let Some(local) = row.local() else { return };

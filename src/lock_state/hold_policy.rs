@@ -2,7 +2,7 @@
 //!
 //! Moving a lock costs a WAN round trip, and the lock will probably be used again where it is. So a
 //! datacenter keeps parts for a while although another datacenter has requested them
-//! (`docs/algorithm.md#56-hold-policies`):
+//! (`docs/algorithm/ownership.md#26-hold-policies`):
 //!
 //! ```text
 //! keep_until = min(last_used + patience, acquired_at + turn)

@@ -1,6 +1,6 @@
 //! Idle return: parts of other datacenters that are here and not in use are returned to their homes, by age
-//! and by number (`docs/algorithm.md#34-idle-return`; `schedule/hand_over.rs` returns them when another
-//! datacenter shares the lock).
+//! and by number (`docs/algorithm/ownership.md#14-idle-return`; `schedule/hand_over.rs` returns them when
+//! another datacenter shares the lock).
 //!
 //! By age: parts that were not used here for `idle_return_after`. Each heartbeat begins a round over some
 //! rows of the ownership map, in turn, and each of the following steps examines a few of them. There is no

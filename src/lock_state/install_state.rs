@@ -3,10 +3,10 @@
 //!
 //! The view replaces the local one, and the entries that are applied here and that the view lacks are applied
 //! on top of it. So the result is the same as if all entries had come one by one
-//! (`docs/algorithm.md#92-state-transfer`). It does not take parts away that are here, because only the owner
-//! of a part gives it away; it may add parts that were on their way here. A row of the request table that
-//! only one side has stays if the other side's vector does not cover the entry that published it; covered and
-//! absent means withdrawn.
+//! (`docs/algorithm/recovery.md#2-state-transfer`). It does not take parts away that are here, because only
+//! the owner of a part gives it away; it may add parts that were on their way here. A row of the request
+//! table that only one side has stays if the other side's vector does not cover the entry that published it;
+//! covered and absent means withdrawn.
 
 use super::apply::LogOperations;
 use super::inspect::Inspect;
@@ -168,7 +168,7 @@ impl LogOperations<'_> {
         );
         let Foreign { vector, ownership: theirs, known, is_first: _, requests } = foreign;
         // The maps are compared whole, in one step: an exception to the bound of a step
-        // (`docs/algorithm.md#122-not-promised`).
+        // (`docs/algorithm/model.md#6-not-promised`).
         work::count(self.tables.owners.map().len() + theirs.len() + requests.len());
         let tables = &mut *self.tables;
         tables.request_table.close_readers();

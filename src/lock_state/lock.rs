@@ -31,7 +31,7 @@ pub(super) struct Lock {
     pub holders: Holders,
     pub queue: Queue,
     /// Position of the last record that this lock depends on. A grant is answered only when the journal is
-    /// durable up to here (`docs/algorithm.md#43-output-commit`).
+    /// durable up to here (`docs/algorithm/log.md#13-output-commit`).
     pub position: Position,
     pub history: UseHistory,
     /// Time at which the requests that are not due are examined again.
@@ -163,7 +163,7 @@ impl Lock {
 
     /// Returns the first conflicting local waiter, if no local request was granted since parts came. That
     /// waiter is about to use the lock, so a remote request ordered after it is not due on the ground that
-    /// the lock is unused (`docs/algorithm.md#55-remote-requests`).
+    /// the lock is unused (`docs/algorithm/ownership.md#25-remote-requests`).
     fn first_user(&self, against: Mode) -> Option<Order> {
         match self.history.acquired_at {
             None => self.queue.first_local_conflict(against),

@@ -225,7 +225,7 @@ impl LockTable {
         assert!(was_there, "lock {} is offered to request {}", lock.name, order.id);
     }
 
-    /// The rule of local grants for one lock: `docs/algorithm.md#54-local-grants`.
+    /// The rule of local grants for one lock: `docs/algorithm/ownership.md#24-local-grants`.
     pub fn is_free_for(
         &mut self,
         want: Want,

@@ -2,9 +2,9 @@
 //! datacenters.
 //!
 //! A change marks the locks that it touches. [`Locks::schedule`] then restores the rules of
-//! `docs/algorithm.md#5-ordering` on each marked lock: it grants requests, transfers parts for due requests,
-//! and publishes requests. The cost of a step depends on the locks that it touches, not on the number of
-//! waiting requests elsewhere.
+//! `docs/algorithm/ownership.md#2-ordering` on each marked lock: it grants requests, transfers parts for due
+//! requests, and publishes requests. The cost of a step depends on the locks that it touches, not on the
+//! number of waiting requests elsewhere.
 //!
 //! The tables know what there is, and the schedule decides what follows from a change. `Locks` owns both and
 //! has the order of a step: timers, sweeps, consequences, rows that are dropped. What an event changes is

@@ -17,8 +17,8 @@
 //!   which can still be configured. Reuse is measured only while other datacenters want the lock, too, so a
 //!   grant without contention costs nothing.
 //! - **Remote requests that are known when parts arrive are not due at once**
-//!   (`docs/algorithm.md#55-remote-requests`). Rejected: a lock that was not used since its parts arrived
-//!   is due. Under contention some remote request always waits, so the lock left after one grant: 13
+//!   (`docs/algorithm/ownership.md#25-remote-requests`). Rejected: a lock that was not used since its parts
+//!   arrived is due. Under contention some remote request always waits, so the lock left after one grant: 13
 //!   grants/s. Now it has 905/s, with a longest wait of 2.0 s (`geolock sim --figures`).
 //! - **Locks to return are found without a timer for each lock** (`idle_return.rs`). For the age,
 //!   heartbeats scan some rows, and a row has four bytes for its last use. For the number, a list links the

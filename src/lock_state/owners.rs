@@ -167,8 +167,8 @@ impl Owners {
         LockParts { lock: lock.clone(), parts: moved }
     }
 
-    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `known`: the
-    /// datacenters of the epoch of the entry.
+    /// Checks a transfer by an entry of `dc` (`docs/algorithm/ownership.md#13-validity-of-a-transfer`).
+    /// `known`: the datacenters of the epoch of the entry.
     pub(super) fn validate_transfer(
         &self,
         dc: DcId,

@@ -2,7 +2,7 @@
 //!
 //! One ordered map holds all waiters of a lock, grouped by class. So "the first local exclusive waiter" or
 //! "the first due shared request of dc2" is one look-up, however many requests wait. The rules of
-//! `docs/algorithm.md#5-ordering` only ask for first waiters.
+//! `docs/algorithm/ownership.md#2-ordering` only ask for first waiters.
 
 use std::collections::BTreeMap;
 

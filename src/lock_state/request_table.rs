@@ -25,7 +25,7 @@ pub(super) struct RequestTable {
     published: BTreeMap<RequestId, (RequestIndex, u64)>,
     /// Own published requests that have ended here and are not withdrawn yet: they were published before a
     /// restart, or ended while no entry could be made. They are in no queue, block nothing and get nothing,
-    /// until an entry withdraws them (`docs/algorithm.md#41-entries`).
+    /// until an entry withdraws them (`docs/algorithm/log.md#11-entries`).
     abandoned: BTreeMap<RequestId, RequestRow>,
     readers: Vec<Reader>,
 }

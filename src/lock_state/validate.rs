@@ -1,5 +1,5 @@
 //! The checks of an entry of another datacenter before anything of it is applied
-//! (`docs/algorithm.md#46-validation`). They only read; `install_state.rs` has those of a whole state.
+//! (`docs/algorithm/log.md#16-validation`). They only read; `install_state.rs` has those of a whole state.
 
 use super::inspect::Inspect;
 use super::owners::Known;

@@ -1,4 +1,4 @@
-//! The invariants that one datacenter can check by itself (`docs/algorithm.md#11-invariants`).
+//! The invariants that one datacenter can check by itself (`docs/algorithm/model.md#4-invariants`).
 
 use std::collections::BTreeSet;
 

@@ -18,7 +18,7 @@ use geolock_api::names::{DcId, LeaseId, Position, RequestId};
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. The machine has already
 /// waited for the journal before it emits an output, so no effect waits for another
-/// (`docs/algorithm.md#43-output-commit`).
+/// (`docs/algorithm/log.md#13-output-commit`).
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Effect {

@@ -199,7 +199,7 @@ impl Replica {
 
 impl Clocks<'_> {
     /// Pauses the link before an entry that is stamped too far ahead: it is neither applied nor dropped
-    /// (`docs/algorithm.md#103-clock-skew`).
+    /// (`docs/algorithm/grants.md#23-clock-skew`).
     fn pause(&mut self, peer: DcId, entry: &Entry, by_ms: u64) {
         // Our clock needs about that long. At most one heartbeat, in case the clock is slewed.
         let wait = std::time::Duration::from_millis(by_ms.max(1)).min(self.config.agreed.heartbeat);
@@ -297,7 +297,7 @@ impl Applier<'_> {
     }
 
     /// Checks the operations of an entry, which is the next of its datacenter
-    /// (`docs/algorithm.md#46-validation`).
+    /// (`docs/algorithm/log.md#16-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
         let known = self.members.of(entry);
         self.locks.inspect().validate(entry.dc, known, &entry.ops)?;
@@ -413,7 +413,8 @@ impl Requests<'_> {
     /// An own entry that transferred parts comes back. When it was made, nobody here held their locks. If
     /// this disk did not know that it was old, it may have granted them since, or accepted reclaims of
     /// earlier holders; those holders lose them now. One of them may hold a lock that came back here later,
-    /// but that cannot be known before all entries are here (`docs/algorithm.md#95-regained-entries`).
+    /// but that cannot be known before all entries are here
+    /// (`docs/algorithm/recovery.md#5-regained-entries`).
     fn make_way_for(&mut self, entry: &Entry) {
         let moved = entry.ops.iter().filter_map(|op| match op {
             Op::Transfer { parts, .. } => Some(parts),

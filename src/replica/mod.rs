@@ -2,7 +2,7 @@
 //!
 //! The edge passes in events with the time ([`Replica::handle`]), performs the effects
 //! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Every other decision is made
-//! here, in production and in the simulator alike (`docs/algorithm.md#21-the-machine`).
+//! here, in production and in the simulator alike (`docs/algorithm/model.md#2-the-machine`).
 //!
 //! # Decisions
 //!
@@ -12,7 +12,7 @@
 //!   steps, and the few operations that touch all state: held-back entries, the installation of a state,
 //!   the end of a link.
 //! - **A step costs what it touches, never more for more waiting requests**
-//!   (`docs/algorithm.md#21-the-machine`). Work on many rows, such as the end of a lease, is done in
+//!   (`docs/algorithm/model.md#2-the-machine`). Work on many rows, such as the end of a lease, is done in
 //!   pieces, and `next_deadline` asks for the next step at once. One request with up to 10 000 locks is
 //!   handled whole when it begins, is published, is granted and ends (`benches/many_locks.rs`). Rejected:
 //!   beginning it in pieces, because every rule would have to count a request that is in some of its queues
@@ -97,8 +97,8 @@ use lend::lend;
 /// The order of effects matters within each destination: records are appended to the journal by position,
 /// messages to one peer are queued in order, and replies and notices to one session stay in order. Between
 /// destinations it does not matter. No effect waits for another: the machine keeps back what must not leave
-/// before a record is durable (`docs/algorithm.md#43-output-commit`). Only a checkpoint is stored later, once
-/// the journal is durable up to its position.
+/// before a record is durable (`docs/algorithm/log.md#13-output-commit`). Only a checkpoint is stored later,
+/// once the journal is durable up to its position.
 ///
 /// The caller owes the machine the events that follow from effects. [`Event::Durable`] names positions that
 /// were persisted and are on disk. The link of a peer is up between [`Event::LinkUp`] and

@@ -1,5 +1,5 @@
 //! The parts that all steps share: expired timers before the event, consequences after it, and the records
-//! and stamps that both make (`docs/algorithm.md#21-the-machine`).
+//! and stamps that both make (`docs/algorithm/model.md#2-the-machine`).
 
 use std::time::Duration;
 

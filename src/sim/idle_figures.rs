@@ -1,5 +1,5 @@
-//! Figures of locks that are mostly idle (`docs/algorithm.md#34-idle-return`), in the same world and virtual
-//! time as the other ones: the mean wait for a grant, with the default hold rule.
+//! Figures of locks that are mostly idle (`docs/algorithm/ownership.md#14-idle-return`), in the same world
+//! and virtual time as the other ones: the mean wait for a grant, with the default hold rule.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Faults of the original (`docs/algorithm.md#124-faults-of-the-original`), each as a story that must end
+//! Faults of the original (`docs/algorithm/model.md#7-faults-of-the-original`), each as a story that must end
 //! well here, and stories of crashes. The oracle checks every scene, so a story only asserts its own point.
 
 use std::time::Duration;

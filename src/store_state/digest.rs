@@ -1,5 +1,5 @@
 //! Sums over the state that readers see, one number for each bucket. Replicas that applied the same entries
-//! have equal sums, so unequal sums show a fault (`docs/algorithm.md#85-comparing-replicas`).
+//! have equal sums, so unequal sums show a fault (`docs/algorithm/log.md#35-comparing-replicas`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -34,7 +34,7 @@
 //!   and effects after it, so a write copies nothing and a lookup compares numbers. A copy for a read or a
 //!   check shares all unchanged data (`crdt/value/chunks.rs`).
 //! - **A removal wins over concurrent updates, an expiry only over those of its lifetime**
-//!   (`docs/algorithm.md#82-ends-of-keys`). A tombstone is kept until it is stable.
+//!   (`docs/algorithm/log.md#32-ends-of-keys`). A tombstone is kept until it is stable.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 

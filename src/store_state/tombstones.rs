@@ -3,8 +3,8 @@
 //!
 //! A key ends when a client removes it, or when it expires: its time is over, or its value is done. Both
 //! remove the present value and later changes of a transaction that had not seen the end
-//! (`docs/algorithm.md#82-ends-of-keys`). They differ in their effect on a key that was created again after
-//! *another*, concurrent end:
+//! (`docs/algorithm/log.md#32-ends-of-keys`). They differ in their effect on a key that was created again
+//! after *another*, concurrent end:
 //!
 //! - A removal is a client's wish, and takes the new key away, too: no update survives that had not seen the
 //!   removal.
@@ -58,7 +58,7 @@ struct End {
 
 /// The least time that one datacenter wants the key to live. The clocks decide which of two lifetimes counts,
 /// and so which datacenter writes the end. They do not decide when: each datacenter counts the time from when
-/// it applied the wish (`docs/algorithm.md#83-expiry`).
+/// it applied the wish (`docs/algorithm/log.md#33-expiry`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Lifetime {
     /// The commit with this wish.

@@ -1,4 +1,4 @@
-//! The rules about homes: entering one, and giving by it (`docs/algorithm.md#312-homes-by-prefix`).
+//! The rules about homes: entering one, and giving by it (`docs/algorithm/ownership.md#16-homes-by-prefix`).
 
 use crate::protocol::{Mutation, Protocol, append};
 use crate::state::{BELOW, Client, DCS, Dc, Given, Op, Parts, State};

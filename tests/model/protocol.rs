@@ -230,8 +230,8 @@ impl Protocol {
         self.publish(state, dc);
     }
 
-    /// The invariant of publishing (`docs/algorithm.md#52-publishing`), with one local waiter: a request that
-    /// waits and lacks a part is in the log.
+    /// The invariant of publishing (`docs/algorithm/ownership.md#22-publishing`), with one local waiter: a
+    /// request that waits and lacks a part is in the log.
     pub fn publish(&self, state: &mut State, dc: Dc) {
         let Client::Waiting { at, published: false } = state.sites[dc].client else { return };
         let Some(wants) = self.wants(state, dc) else { return };

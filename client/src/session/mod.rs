@@ -11,10 +11,10 @@
 //! as the lease lives, the client repeats the call until there is an answer.
 //!
 //! **Idempotency keys** must increase along the requests that are new to the server
-//! (`docs/algorithm.md#66-idempotency-keys`). They are assigned in the order in which requests are made, sent
-//! in that order, and repeated in that order, so the server knows a prefix of them. After a restart the
-//! server no longer knows the waiting requests, and a reclaim may show it higher keys; only then waiting
-//! requests get fresh keys.
+//! (`docs/algorithm/grants.md#16-idempotency-keys`). They are assigned in the order in which requests are
+//! made, sent in that order, and repeated in that order, so the server knows a prefix of them. After a
+//! restart the server no longer knows the waiting requests, and a reclaim may show it higher keys; only then
+//! waiting requests get fresh keys.
 //!
 //! **A reclaim whose answer was lost** leaves its locks in doubt: a lock is kept if and only if acquiring it
 //! once more, under its key and without waiting, is answered with the grant that it had.

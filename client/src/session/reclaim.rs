@@ -1,5 +1,5 @@
 //! Reclaims: the client tells a restarted server which locks it holds
-//! (`docs/algorithm.md#65-restart-grace-and-reclaim`).
+//! (`docs/algorithm/grants.md#15-restart-grace-and-reclaim`).
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A broken stream changes nothing here either: an unanswered call is repeated, under the same idempotency
-//! key. The server makes no change twice (`docs/algorithm.md#74-outcomes-at-most-once`): a repeated begin
+//! key. The server makes no change twice (`docs/algorithm/log.md#24-outcomes-at-most-once`): a repeated begin
 //! resumes where it stood, and every further step states how many changes came before it.
 //!
 //! **A commit without an answer** outlives its lease. While the lease lives it is repeated like any other

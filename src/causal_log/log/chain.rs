@@ -1,7 +1,7 @@
 //! Hashes of the entries of every log, as far back as members may still have to compare.
 //!
 //! Each entry names the hash of its predecessor, so two logs with the same hash at one number are equal up to
-//! there. So it is enough to compare at one number that both know (`docs/algorithm.md#45-hash-chain`). 64
+//! there. So it is enough to compare at one number that both know (`docs/algorithm/log.md#15-hash-chain`). 64
 //! bits are enough against accidents: a disk that was rolled back, a directory that was copied. They do not
 //! protect against an attacker who searches for a collision, but a member that lies can do worse anyway.
 //!

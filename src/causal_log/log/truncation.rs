@@ -1,4 +1,4 @@
-//! Truncation of the log (`docs/algorithm.md#84-truncation`).
+//! Truncation of the log (`docs/algorithm/log.md#34-truncation`).
 //!
 //! An entry is kept until every member has acknowledged it as durable. When the kept entries weigh more than
 //! a limit, the members that lack the oldest ones are *given up*: these entries are truncated, and such a

@@ -1,5 +1,5 @@
 //! Requests for enough locks: any of a list of candidates, all exclusive, whose weights reach an amount
-//! (`docs/algorithm.md#59-enough-of-many-locks`).
+//! (`docs/algorithm/ownership.md#29-enough-of-many-locks`).
 //!
 //! While such a request waits it has a *target*: candidates that reach the amount. The row of the request
 //! wants the target, and waits for it exactly as a request for all of it: the rules of queues, grants,

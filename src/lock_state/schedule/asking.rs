@@ -1,5 +1,5 @@
 //! Requests for enough locks: what they ask other datacenters for, and when they ask again
-//! (`docs/algorithm.md#59-enough-of-many-locks`).
+//! (`docs/algorithm/ownership.md#29-enough-of-many-locks`).
 
 use super::Schedule;
 use super::enough::choose_again;

@@ -1,4 +1,4 @@
-//! Requests for enough locks: offers, and grants (`docs/algorithm.md#59-enough-of-many-locks`).
+//! Requests for enough locks: offers, and grants (`docs/algorithm/ownership.md#29-enough-of-many-locks`).
 //!
 //! A change of one lock costs the request that waits for it a few look-ups, however many candidates it has:
 //! its row knows which members of the target are missing. Only the grant and a new choice of the whole target

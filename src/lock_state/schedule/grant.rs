@@ -1,4 +1,4 @@
-//! Grants of waiting requests: `docs/algorithm.md#54-local-grants`.
+//! Grants of waiting requests: `docs/algorithm/ownership.md#24-local-grants`.
 
 use super::Schedule;
 use crate::base::time::Instant;

@@ -1,4 +1,5 @@
-//! Parts that leave for another datacenter, and parts that come: `docs/algorithm.md#55-remote-requests`.
+//! Parts that leave for another datacenter, and parts that come:
+//! `docs/algorithm/ownership.md#25-remote-requests`.
 
 use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
@@ -90,8 +91,8 @@ impl Schedule {
 
     /// Returns the other foreign parts of a lock to their homes, after a shared request of another datacenter
     /// got its part: an exclusive grant here costs a round trip now anyway, and without them the next shared
-    /// grant elsewhere costs none (`docs/algorithm.md#34-idle-return`). Parts stay for an exclusive request
-    /// that waits, and if the lock will probably be used exclusively here before a part is home.
+    /// grant elsewhere costs none (`docs/algorithm/ownership.md#14-idle-return`). Parts stay for an exclusive
+    /// request that waits, and if the lock will probably be used exclusively here before a part is home.
     fn return_beside_shared(&mut self, tables: &mut Tables, index: LockIndex) {
         let Tables { view, policies, owners, locks, .. } = &mut *tables;
         let lock = &mut locks[index];

@@ -1,4 +1,5 @@
-//! The schedule: restores the rules of `docs/algorithm.md#5-ordering` on the locks that a step touched.
+//! The schedule: restores the rules of `docs/algorithm/ownership.md#2-ordering` on the locks that a step
+//! touched.
 //!
 //! `grant.rs` grants requests of local clients, `enough.rs` those for enough of many locks, `hand_over.rs`
 //! transfers parts for due requests of other datacenters, and `publish.rs` decides which requests the others

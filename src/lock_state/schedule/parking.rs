@@ -1,6 +1,6 @@
 //! A request that needs a datacenter which is away is parked: absent in every rule, but keeping its place.
 //! Parking is this datacenter's own view and affects only speed, never safety
-//! (`docs/algorithm.md#53-parking`).
+//! (`docs/algorithm/ownership.md#23-parking`).
 
 use super::Schedule;
 use crate::base::work;

@@ -1,5 +1,5 @@
-//! Published requests: `docs/algorithm.md#52-publishing`. Publishing puts a request into the log, and
-//! withdrawing takes it back.
+//! Published requests: `docs/algorithm/ownership.md#22-publishing`. Publishing puts a request into the log,
+//! and withdrawing takes it back.
 
 use super::{Output, Schedule};
 use crate::base::time::Instant;

@@ -5,7 +5,7 @@
 //! a bounded number of each; later steps do the rest. A row that was not reached yet has its state from
 //! before the change: it waits a moment longer, or keeps a place that it will lose. Nothing wrong is granted
 //! or transferred by that, because permission is checked when the action is done
-//! (`docs/algorithm.md#21-the-machine`).
+//! (`docs/algorithm/model.md#2-the-machine`).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Downgrades: `docs/algorithm.md#67-downgrades`.
+//! Downgrades: `docs/algorithm/grants.md#17-downgrades`.
 
 use super::*;
 use crate::lock_state::Downgraded;

@@ -1,5 +1,6 @@
-//! Grants of local requests: `docs/algorithm.md#31-parts-and-grants`, `docs/algorithm.md#54-local-grants`,
-//! `docs/algorithm.md#62-when-a-grant-is-answered` and `docs/algorithm.md#65-restart-grace-and-reclaim`.
+//! Grants of local requests: `docs/algorithm/ownership.md#11-parts-and-grants`,
+//! `docs/algorithm/ownership.md#24-local-grants`, `docs/algorithm/grants.md#12-when-a-grant-is-answered` and
+//! `docs/algorithm/grants.md#15-restart-grace-and-reclaim`.
 
 use super::*;
 

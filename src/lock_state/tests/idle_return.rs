@@ -1,4 +1,4 @@
-//! Idle return: `docs/algorithm.md#34-idle-return`.
+//! Idle return: `docs/algorithm/ownership.md#14-idle-return`.
 
 use crdts::CmRDT;
 

@@ -1,4 +1,4 @@
-//! Installation of another datacenter's view: `docs/algorithm.md#92-state-transfer`.
+//! Installation of another datacenter's view: `docs/algorithm/recovery.md#2-state-transfer`.
 
 use super::super::install_state::ForeignFault;
 use super::*;

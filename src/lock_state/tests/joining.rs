@@ -1,4 +1,4 @@
-//! A member that joins (`docs/algorithm.md#36-members-that-join`): dc3, whose sponsor is dc0.
+//! A member that joins (`docs/algorithm/membership.md#2-members-that-join`): dc3, whose sponsor is dc0.
 
 use super::*;
 use crate::base::bugs::{Bug, Bugs};

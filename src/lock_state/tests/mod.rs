@@ -1,5 +1,5 @@
-//! The rules of `docs/algorithm.md` that this room implements, each against [`Locks`] alone: input, and the
-//! exact grants and operations that follow.
+//! The rules of the algorithm (`docs/algorithm/README.md`) that this room implements, each against [`Locks`]
+//! alone: input, and the exact grants and operations that follow.
 //!
 //! [`Fixture`] is dc0 of three datacenters. A request is ordered by its number: number 5 was made at 5 ms,
 //! wherever it is from. All locks are at home in the beginning.

@@ -1,4 +1,4 @@
-//! Parked requests: `docs/algorithm.md#53-parking`.
+//! Parked requests: `docs/algorithm/ownership.md#23-parking`.
 
 use super::*;
 

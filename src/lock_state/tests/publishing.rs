@@ -1,4 +1,5 @@
-//! Published requests: `docs/algorithm.md#52-publishing`, and abandoned ones: `docs/algorithm.md#41-entries`.
+//! Published requests: `docs/algorithm/ownership.md#22-publishing`, and abandoned ones:
+//! `docs/algorithm/log.md#11-entries`.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Requests of other datacenters, and when they are due: `docs/algorithm.md#55-remote-requests` and
-//! `docs/algorithm.md#56-hold-policies`.
+//! Requests of other datacenters, and when they are due: `docs/algorithm/ownership.md#25-remote-requests` and
+//! `docs/algorithm/ownership.md#26-hold-policies`.
 
 use super::*;
 

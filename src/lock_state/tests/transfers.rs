@@ -1,4 +1,5 @@
-//! Parts that move: `docs/algorithm.md#33-validity-of-a-transfer` and `docs/algorithm.md#46-validation`.
+//! Parts that move: `docs/algorithm/ownership.md#13-validity-of-a-transfer` and
+//! `docs/algorithm/log.md#16-validation`.
 
 use super::*;
 use crate::causal_log::EntryFault;

@@ -108,7 +108,7 @@ pub enum Refusal {
     Watch(#[from] WatchRefusal),
 }
 
-/// A limit of `docs/algorithm.md#121-bounds` that a client can reach by load.
+/// A limit of `docs/algorithm/model.md#5-bounds` that a client can reach by load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// Waiting requests of one lease.

@@ -103,7 +103,7 @@ pub struct AtStake {
     pub silent: DcSet,
 }
 
-/// The phase of a datacenter's lifecycle (`docs/algorithm.md#91-lifecycle`).
+/// The phase of a datacenter's lifecycle (`docs/algorithm/recovery.md#1-lifecycle`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Phase {

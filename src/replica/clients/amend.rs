@@ -1,4 +1,4 @@
-//! Amendments of requests for enough of many locks (`docs/algorithm.md#59-enough-of-many-locks`).
+//! Amendments of requests for enough of many locks (`docs/algorithm/ownership.md#29-enough-of-many-locks`).
 
 use std::sync::Arc;
 

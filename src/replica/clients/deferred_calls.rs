@@ -4,8 +4,8 @@
 //! start wait until this datacenter has all of its own log, as far as any reachable member knows
 //! ([`knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
 //! lacks parts that came since, and knows nothing of commits that it made since. So reclaims wait, and all
-//! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
-//! `docs/algorithm.md#74-outcomes-at-most-once`).
+//! calls that may ask for a commit of before (`docs/algorithm/grants.md#15-restart-grace-and-reclaim`,
+//! `docs/algorithm/log.md#24-outcomes-at-most-once`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

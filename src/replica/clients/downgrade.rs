@@ -1,4 +1,4 @@
-//! Downgrades: an exclusive hold becomes a shared one in place (`docs/algorithm.md#67-downgrades`).
+//! Downgrades: an exclusive hold becomes a shared one in place (`docs/algorithm/grants.md#17-downgrades`).
 
 use super::{AcquireCalls, Clients, Found};
 use crate::base::bugs::Bug;

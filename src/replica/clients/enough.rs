@@ -1,4 +1,4 @@
-//! Requests for enough of many locks (`docs/algorithm.md#59-enough-of-many-locks`).
+//! Requests for enough of many locks (`docs/algorithm/ownership.md#29-enough-of-many-locks`).
 
 use super::{AcquireCalls, RETRY_AFTER, not_free};
 use crate::leases::LeaseIndex;

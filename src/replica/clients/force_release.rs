@@ -1,5 +1,5 @@
 //! Force release: an operator takes a lock from its holder in this datacenter, and the server remembers the
-//! operator and the reason (`docs/algorithm.md#97-force-release`).
+//! operator and the reason (`docs/algorithm/grants.md#18-force-release`).
 //!
 //! To the locks it is like the end of a lease: its record is durable before a conflicting grant and the reply
 //! to the operator are emitted. A call of the victim may be refused sooner. A request is atomic, so one that

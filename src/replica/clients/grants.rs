@@ -30,7 +30,7 @@ impl AcquireCalls<'_> {
     }
 
     /// Gives new grants their tokens and replies to them, at once or when the journal allows
-    /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
+    /// (`docs/algorithm/grants.md#12-when-a-grant-is-answered`).
     pub(in crate::replica) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
             let token = self.ids.token(self.out);

@@ -26,7 +26,7 @@ use geolock_api::names::{LeaseId, LockName, Position, RequestId, Secret};
 
 /// Leases and their requests that one step ends because their time is over, approximately: one lease always
 /// ends as a whole. The rest follow in the next steps. Until then they keep their locks, the grace period
-/// waits for those that may hold any, and no client can use them (`docs/algorithm.md#64-leases`).
+/// waits for those that may hold any, and no client can use them (`docs/algorithm/grants.md#14-leases`).
 const ENDED_PER_STEP: usize = 256;
 /// Most leases that one step examines for that. After a restart all expire at one instant, and most were
 /// renewed since.

@@ -15,7 +15,7 @@
 //!   holders `describe_timeout` before the end, or at half of a short wait. An owner that has not answered
 //!   by then is shown as unknown.
 //! - **Only the datacenter where a lock is held can force its release** (`force_release.rs`,
-//!   `docs/algorithm.md#97-force-release`). Only this one knows its holders, its rules decide which
+//!   `docs/algorithm/grants.md#18-force-release`). Only this one knows its holders, its rules decide which
 //!   operators may do it, and an operator who cannot reach it must not assume that it is done. The answer
 //!   names the datacenter.
 //! - **Amendments are numbered, and a grant names its list** (`amend.rs`). A grant may be on its way while
@@ -353,7 +353,7 @@ impl AcquireCalls<'_> {
 
 /// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
 /// retry, such as a question for the outcome of a commit, is answered
-/// (`docs/algorithm.md#98-full-disk-overload`). `shed`: the number of calls refused so far.
+/// (`docs/algorithm/recovery.md#7-full-disk-overload`). `shed`: the number of calls refused so far.
 #[inline]
 pub(super) fn admit_load(load: Load, shed: u64) -> Result<(), Refusal> {
     match load {

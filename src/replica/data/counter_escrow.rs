@@ -1,5 +1,5 @@
 //! Counter escrow: rights of bounded counters move to the datacenter that needs them
-//! (`docs/algorithm.md#77-the-store`).
+//! (`docs/algorithm/log.md#27-the-store`).
 //!
 //! A datacenter whose rights do not cover a decrement refuses it, and asks the linked member with most rights
 //! for some, outside the log. They come as a commit in the log. The client tries again.

@@ -1,4 +1,4 @@
-//! Expiring keys: a key ends when its time is over or its value is done (`docs/algorithm.md#83-expiry`).
+//! Expiring keys: a key ends when its time is over or its value is done (`docs/algorithm/log.md#33-expiry`).
 //!
 //! No key expires by a clock alone: clocks differ, so replicas would differ. One datacenter logs an entry
 //! that ends the key, and that entry ends it everywhere, in causal order:

@@ -1,4 +1,4 @@
-//! Commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
+//! Commits that are durable at a majority (`docs/algorithm/log.md#25-durable-at-a-majority`).
 //!
 //! A transaction may ask for an answer only when more than half of the members, and more than half of the
 //! voters, have its commit on disk, and the configuration may ask for it, by bucket. The commit is made

@@ -3,12 +3,12 @@
 //! # Decisions
 //!
 //! - **A commit that is to be durable at a majority is made first** (`majority.rs`,
-//!   `docs/algorithm.md#75-durable-at-a-majority`). Only its answer waits, so nothing has to be undone, and
-//!   locks are not held for a round trip. Rejected: an acknowledgement for every entry, which costs as much
-//!   for commits without a waiting client.
+//!   `docs/algorithm/log.md#25-durable-at-a-majority`). Only its answer waits, so nothing has to be undone,
+//!   and locks are not held for a round trip. Rejected: an acknowledgement for every entry, which costs as
+//!   much for commits without a waiting client.
 //! - **A transaction is named by its lease and idempotency key**, as an acquire is. It has no other id: a
 //!   client that lost an answer asks again under the same name.
-//! - **A key expires by an entry, not by each clock** (`docs/algorithm.md#83-expiry`), and the end is
+//! - **A key expires by an entry, not by each clock** (`docs/algorithm/log.md#33-expiry`), and the end is
 //!   weaker than a removal: while datacenters cannot communicate, several may log the end of one key.
 
 pub(super) mod counter_escrow;

@@ -1,5 +1,5 @@
 //! Id reservation: durable upper bounds of clock readings and request numbers
-//! (`docs/algorithm.md#102-reservation`).
+//! (`docs/algorithm/grants.md#22-reservation`).
 //!
 //! Neither is journaled one by one. A record reserves them in advance, so that a restart begins above
 //! everything that was used before; readings are reserved at most

@@ -1,5 +1,5 @@
 //! Identifiers that this datacenter hands out once: clock readings, request numbers and fencing tokens
-//! (`docs/algorithm.md#102-reservation`).
+//! (`docs/algorithm/grants.md#22-reservation`).
 
 pub(super) mod id_reservation;
 pub(super) mod tokens;
@@ -78,7 +78,7 @@ impl Ids {
 
     /// Moves the next number above all numbers that may have been used. The disk may be an old copy, or an
     /// empty one in the place of a used one, and no other member knows which numbers this datacenter has used
-    /// (`docs/algorithm.md#47-numbers`).
+    /// (`docs/algorithm/log.md#17-numbers`).
     pub fn skip_used_numbers(&mut self, out: &mut Outputs) {
         self.advance_number_past_millis(out, self.clock.physical_millis());
     }
@@ -91,7 +91,7 @@ impl Ids {
     }
 
     /// Writes a record that reserves clock readings for the next half second, and request numbers
-    /// (`docs/algorithm.md#102-reservation`).
+    /// (`docs/algorithm/grants.md#22-reservation`).
     pub fn record_reservation(&mut self, out: &mut Outputs) {
         // Right after a restart the bound of the clock stays. If every restart raised it, a server that
         // restarts again and again would run away from real time.

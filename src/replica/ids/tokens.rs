@@ -1,5 +1,5 @@
 //! Fencing tokens: readings of the hybrid clock plus a lead, which only grows and is nearly always 0
-//! (`docs/algorithm.md#105-token-lead`).
+//! (`docs/algorithm/grants.md#25-token-lead`).
 //!
 //! A datacenter that loses its disk does not know which readings it has used. Its peers know the last one
 //! that they heard from it, and for how long its last run may have gone on after that: until this run began,

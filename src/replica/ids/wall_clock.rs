@@ -1,5 +1,5 @@
 //! A restart with a wall clock that is ahead of most others: nothing is stamped until it is right
-//! (`docs/algorithm.md#104-a-restart-with-a-wrong-clock`).
+//! (`docs/algorithm/grants.md#24-a-restart-with-a-wrong-clock`).
 //!
 //! One stamp would be enough to do harm: readings continue above everything that is on disk or was sent to
 //! others. A server that was started with a clock an hour ahead would make no entries for an hour after the

@@ -1,5 +1,5 @@
 //! Forks: two histories of one log. A datacenter continued from an old disk and wrote other entries under
-//! numbers that some member already has (`docs/algorithm.md#96-two-histories`).
+//! numbers that some member already has (`docs/algorithm/recovery.md#6-two-histories`).
 //!
 //! Nothing can merge that: an entry that depends on one history is wrong where the other one is applied. So
 //! the first member that sees two hashes of one entry stops, across restarts: it grants, transfers, appends

@@ -1,5 +1,5 @@
 //! Log recovery: before a datacenter writes anything, it asks the other members, directly or through others,
-//! how much of its log they have (`docs/algorithm.md#93-log-recovery`).
+//! how much of its log they have (`docs/algorithm/recovery.md#3-log-recovery`).
 //!
 //! A datacenter that is new, or has lost its disk, must hear from every member. A restarted one does not know
 //! if its disk is an old copy, so it waits for every member, but only as long as it takes to call one
@@ -36,7 +36,7 @@ impl Replica {
     /// known before the first step, call this before it.
     ///
     /// Other members know the log, but not the leases that were opened, so nothing is granted before the
-    /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).
+    /// longest of those must be over (`docs/algorithm/recovery.md#4-doubted-datacenters`).
     pub fn begin_restored(&mut self) {
         lend!(LogRecovery, self).mark_restored();
     }
@@ -95,7 +95,7 @@ impl LogRecovery<'_> {
 
     /// This disk is an old copy, or an empty one in the place of a used one, although no operator marked it.
     /// The datacenter becomes doubted, also after further restarts
-    /// (`docs/algorithm.md#94-doubted-datacenters`).
+    /// (`docs/algorithm/recovery.md#4-doubted-datacenters`).
     ///
     /// A directory that never joined is no exception. A really new directory has written nothing, so no
     /// member knows of its log. If one does, leases were opened that this directory does not know, and their

@@ -1,7 +1,7 @@
 //! The answers of the member lease: under the policy `auto`, a member serves clients only while a majority of
-//! the voters backs it (`docs/algorithm.md#39-eviction-by-time`). Under every policy, a server that was
-//! started renews no lease of before until a majority of the voters has confirmed that it still is a member
-//! (`docs/algorithm.md#38-members-that-are-evicted`).
+//! the voters backs it (`docs/algorithm/membership.md#5-eviction-by-time`). Under every policy, a server that
+//! was started renews no lease of before until a majority of the voters has confirmed that it still is a
+//! member (`docs/algorithm/membership.md#4-members-that-are-evicted`).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! The lifecycle of a datacenter from its start to serving, and what each state permits
-//! (`docs/algorithm.md#91-lifecycle`).
+//! (`docs/algorithm/recovery.md#1-lifecycle`).
 //!
 //! ```text
 //!   restart                  empty directory
@@ -35,14 +35,14 @@
 //! # Decisions
 //!
 //! - **A new directory writes nothing before every member was heard once** (`Record::Joined`,
-//!   `docs/algorithm.md#93-log-recovery`), because an empty disk in the place of a lost one looks like a
-//!   new one. So the first start of a cluster needs all members; later restarts do not. Rejected: waiting
-//!   only when a peer says that it knows more, which is too late.
+//!   `docs/algorithm/recovery.md#3-log-recovery`), because an empty disk in the place of a lost one looks
+//!   like a new one. So the first start of a cluster needs all members; later restarts do not. Rejected:
+//!   waiting only when a peer says that it knows more, which is too late.
 //! - **A fork stops every member that learns of it** (`fork.rs`). Rejected: stopping only what depends on
 //!   the entries that differ, which cannot be known, because each side has continued from its own.
 //! - **A new directory of whose log no member knows an entry waits for no leases**
-//!   (`docs/algorithm.md#94-doubted-datacenters`). If a peer knows one, the directory replaces a lost one,
-//!   whose leases must end first.
+//!   (`docs/algorithm/recovery.md#4-doubted-datacenters`). If a peer knows one, the directory replaces a lost
+//!   one, whose leases must end first.
 
 mod admission;
 mod fork;

@@ -1,5 +1,5 @@
 //! Members that are reachable and do not serve: they grant nothing, or transfer nothing
-//! (`docs/algorithm.md#53-parking`).
+//! (`docs/algorithm/ownership.md#23-parking`).
 //!
 //! A member announces that in its heartbeats; one that has just started sends only its wall clock. The others
 //! park requests that need it, as if it were dead, and send it no parts, which it could not use. As parking,

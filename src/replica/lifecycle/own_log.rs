@@ -1,5 +1,5 @@
 //! The knowledge of the own log: if this directory has all of it, and if leases may live that it does not
-//! know (`docs/algorithm.md#93-log-recovery`, `docs/algorithm.md#94-doubted-datacenters`).
+//! know (`docs/algorithm/recovery.md#3-log-recovery`, `docs/algorithm/recovery.md#4-doubted-datacenters`).
 //!
 //! ```text
 //!          every member was heard

@@ -1,6 +1,6 @@
 //! The questions of log recovery: the own one, and those of others that pass here. A question travels along
 //! all links, once along each in every round, and an answer returns along the path of its question
-//! (`docs/algorithm.md#93-log-recovery`).
+//! (`docs/algorithm/recovery.md#3-log-recovery`).
 
 use std::collections::{BTreeMap, VecDeque};
 

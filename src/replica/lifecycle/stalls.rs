@@ -1,6 +1,6 @@
 //! Stalls: conditions that hinder a datacenter for some time, although its own log is whole. Each begins and
 //! ends by itself, independently of the state. A write stall keeps it from making entries; a clock that is
-//! behind stops no writes, but keeps parts from moving (`docs/algorithm.md#103-clock-skew`).
+//! behind stops no writes, but keeps parts from moving (`docs/algorithm/grants.md#23-clock-skew`).
 
 use crate::base::capacity::DiskSpace;
 use crate::replica::call::Refusal;
@@ -81,7 +81,7 @@ impl Stalls {
 
     /// Returns true if the log is full when its entries have this weight. A minority, which can give no
     /// member up, keeps all that the others lack, but at most four times as much as a majority keeps
-    /// (`docs/algorithm.md#84-truncation`).
+    /// (`docs/algorithm/log.md#34-truncation`).
     #[inline]
     pub(super) fn is_full_at(&self, weight: usize) -> bool {
         // Hysteresis: when the others are back the log shrinks entry by entry, and making entries for a

@@ -1,5 +1,5 @@
-//! The states of the lifecycle and all transitions between them (`docs/algorithm.md#91-lifecycle`). The
-//! picture is at the top of the [parent module](super).
+//! The states of the lifecycle and all transitions between them (`docs/algorithm/recovery.md#1-lifecycle`).
+//! The picture is at the top of the [parent module](super).
 //!
 //! Only a start and a fork are stored, with all that belongs to them. Between them a datacenter runs, and the
 //! [`Facts`] alone decide if it is read-only, in grace, or serving: a phase that contradicts them cannot be

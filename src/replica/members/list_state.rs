@@ -13,7 +13,7 @@
 //!
 //! The state says who the members are, and not how that came about. So a member that has not entered all
 //! epochs in it, because its disk is of before them, cannot enter them one by one: it serves nothing until
-//! it has the state of another member, and asks for that (`docs/algorithm.md#92-state-transfer`).
+//! it has the state of another member, and asks for that (`docs/algorithm/recovery.md#2-state-transfer`).
 
 use std::collections::BTreeMap;
 

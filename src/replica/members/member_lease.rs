@@ -1,5 +1,5 @@
 //! The member lease: under the policy `auto`, a member grants locks and renews leases only while a majority
-//! of the voters acknowledges its heartbeats (`docs/algorithm.md#39-eviction-by-time`).
+//! of the voters acknowledges its heartbeats (`docs/algorithm/membership.md#5-eviction-by-time`).
 //!
 //! It is counted from when a heartbeat was sent, by the clock of the member itself, as in the leader lease of
 //! Chubby (Burrows 2006). So no clock is compared with another one; only their rates must be nearly equal.

@@ -19,8 +19,8 @@
 //!   `lock_server/witness.rs`), with the same events and effects, journal, links and control group. It
 //!   shares the parts of a voter with the members and has none of the others.
 //! - **Forced recovery is decided by the machines, with messages of their own** (`recover.rs`,
-//!   `docs/algorithm.md#311-forced-recovery`), so the simulator has it. The library of the control group
-//!   only starts from the result.
+//!   `docs/algorithm/membership.md#7-forced-recovery`), so the simulator has it. The library of the control
+//!   group only starts from the result.
 //! - **The times of decisions are not on disk.** All members have the same list, and each learns a decision
 //!   at another moment. `geolock audit` shows the times of the present run, the log those of earlier ones.
 

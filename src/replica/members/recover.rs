@@ -1,5 +1,5 @@
 //! Forced recovery: survivors without a majority of the voters go on without the others
-//! (`docs/algorithm.md#311-forced-recovery`).
+//! (`docs/algorithm/membership.md#7-forced-recovery`).
 //!
 //! ```text
 //! message  Ask       of the survivor at which an operator says so, to the other survivors

@@ -1,5 +1,5 @@
 //! Eviction by time: voters that have heard nothing of a member for `evict_after` say so, and acknowledge its
-//! heartbeats no more (`docs/algorithm.md#39-eviction-by-time`).
+//! heartbeats no more (`docs/algorithm/membership.md#5-eviction-by-time`).
 //!
 //! ```text
 //! record    Silent   of a voter: from now on it acknowledges nothing of that member

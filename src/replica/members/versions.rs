@@ -1,4 +1,4 @@
-//! The version of protocols and formats that the cluster uses (`docs/algorithm.md#314-versions`).
+//! The version of protocols and formats that the cluster uses (`docs/algorithm/membership.md#9-versions`).
 //!
 //! Members and witnesses are upgraded one after the other. While some speak a later version than others, no
 //! member joins or leaves and no rule changes: a new member would have to understand both. When all speak it,

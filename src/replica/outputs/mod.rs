@@ -1,5 +1,5 @@
 //! Everything that leaves the machine: records, effects and counters, and the positions that they wait for
-//! (`docs/algorithm.md#43-output-commit`).
+//! (`docs/algorithm/log.md#13-output-commit`).
 
 pub(super) mod output_commit;
 
@@ -27,7 +27,8 @@ pub(super) struct Outputs {
     /// may conflict with it, so every grant waits for it.
     pub unaccounted_end: Position,
     /// Position of the last record that this disk had lost and regained, mostly own entries. Any lock may
-    /// have been used under it, so every grant waits for it (`docs/algorithm.md#95-regained-entries`).
+    /// have been used under it, so every grant waits for it
+    /// (`docs/algorithm/recovery.md#5-regained-entries`).
     pub regained: Position,
     /// Entries may have become sendable.
     pub pump: bool,
@@ -54,7 +55,8 @@ impl Outputs {
         self.position
     }
 
-    /// Emits an effect once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
+    /// Emits an effect once the journal is durable up to `position`
+    /// (`docs/algorithm/log.md#13-output-commit`).
     pub fn emit_when_durable(&mut self, position: Position, effect: Effect) {
         assert!(position <= self.position, "{position:?} will be recorded, {:?} was the last", self.position);
         if self.output_commit.may_emit(position) {

@@ -1,5 +1,5 @@
 //! Output commit: an output of a datacenter waits until everything that it depends on is durable in the
-//! journal (`docs/algorithm.md#43-output-commit`).
+//! journal (`docs/algorithm/log.md#13-output-commit`).
 
 use std::collections::BTreeMap;
 

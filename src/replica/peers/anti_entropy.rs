@@ -1,5 +1,5 @@
 //! Comparison of replicas: from time to time two datacenters compare their data
-//! (`docs/algorithm.md#85-comparing-replicas`).
+//! (`docs/algorithm/log.md#35-comparing-replicas`).
 //!
 //! Entries normally reach every member by themselves, by any path that is left ([`crate::causal_log`]). A
 //! round checks that this works: it sends entries that were lost on the way, and at equal vectors it compares

@@ -1,4 +1,4 @@
-//! The clocks of the peers beside ours (`docs/algorithm.md#103-clock-skew`).
+//! The clocks of the peers beside ours (`docs/algorithm/grants.md#23-clock-skew`).
 //!
 //! Entries that are stamped too far ahead of a clock are held back there. So a datacenter that is ahead of
 //! most others makes no entries: they would be held back by most. One that is behind most others holds back
@@ -88,7 +88,7 @@ impl Clocks<'_> {
     }
 
     /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
-    /// ahead of most linked peers by more than the limit (`docs/algorithm.md#103-clock-skew`).
+    /// ahead of most linked peers by more than the limit (`docs/algorithm/grants.md#23-clock-skew`).
     pub(in crate::replica) fn note_skew(&mut self) {
         self.note_behind();
         if self.lifecycle.state.is_starting() {

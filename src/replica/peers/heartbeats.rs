@@ -2,7 +2,7 @@
 //! `heartbeat`.
 //!
 //! The clock reading in a heartbeat is covered by a durable reservation, so a restart continues above it
-//! (`docs/algorithm.md#102-reservation`).
+//! (`docs/algorithm/grants.md#22-reservation`).
 
 use super::links::{LinkHandler, acknowledged_for};
 use super::terms::Terms;

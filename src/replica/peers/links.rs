@@ -1,5 +1,5 @@
 //! Links to the other datacenters: heartbeats, and when each peer is sent which entries
-//! (`docs/algorithm.md#42-causal-delivery`).
+//! (`docs/algorithm/log.md#12-causal-delivery`).
 
 use crate::base::bugs::Bug;
 use std::sync::Arc;
@@ -233,7 +233,7 @@ impl Links {
 
     /// Returns the highest reading heard from a peer before this link, or told to it, plus its lead.
     /// `lead_ms` is the lead of this datacenter: the peer may have taken it over from an entry and crashed
-    /// before it announced it (`docs/algorithm.md#105-token-lead`).
+    /// before it announced it (`docs/algorithm/grants.md#25-token-lead`).
     pub fn reading_before(&self, peer: DcId, lead_ms: u64) -> Option<(Timestamp, Instant)> {
         let row = &self.rows[peer.index()];
         let lead = Duration::from_millis(row.lead_ms.max(lead_ms));
@@ -424,7 +424,7 @@ impl Clocks<'_> {
 
 /// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
 /// Without them `peer` would keep entries for these members that reached them by other paths
-/// (`docs/algorithm.md#84-truncation`).
+/// (`docs/algorithm/log.md#34-truncation`).
 pub(in crate::replica) fn acknowledged_for(log: &Log, peer: DcId) -> Vec<(DcId, VersionVector)> {
     let linked = log.peers().linked().difference(log.peer(peer).links()).difference(DcSet::only(peer));
     linked.iter().map(|dc| (dc, log.peer(dc).acknowledged().vector().clone())).collect()

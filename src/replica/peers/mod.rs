@@ -12,11 +12,11 @@
 //!   follows on the same stream without another round trip. Digests of the access rules have a message of
 //!   their own (`access_rules.rs`), because they change at a reload.
 //! - **Entries wait until the peer that sends them has announced its heads** (`awaits_heads`,
-//!   `docs/algorithm.md#96-two-histories`). A peer that has just started sends no heartbeat yet; it
+//!   `docs/algorithm/recovery.md#6-two-histories`). A peer that has just started sends no heartbeat yet; it
 //!   announces its heads with its wall clock.
 //! - **A clock that is behind isolates its datacenter and does not stop it** (`clock_skew.rs`,
-//!   `docs/algorithm.md#103-clock-skew`). Rejected: advancing it by the stamps of others, because one fast
-//!   clock would then advance all. A forward step is followed at once only if most members confirm it: a
+//!   `docs/algorithm/grants.md#23-clock-skew`). Rejected: advancing it by the stamps of others, because one
+//!   fast clock would then advance all. A forward step is followed at once only if most members confirm it: a
 //!   wrong time server often has several clients.
 //! - **Replicas are compared at vectors that both passed** (`sums.rs`). With writers in several places two
 //!   replicas may pass no common vector for a while; each pause of some round trips produces one. A

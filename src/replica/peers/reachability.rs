@@ -1,5 +1,5 @@
 //! Reachability: which datacenters live, as seen from here, heard directly or through others
-//! (`docs/algorithm.md#53-parking`).
+//! (`docs/algorithm/ownership.md#23-parking`).
 //!
 //! A heartbeat carries the clock of its sender and, for each other member, the clock of the latest heartbeat
 //! that the sender knows. A member is heard anew only when a higher clock of its own is seen, so reports of

@@ -1,5 +1,5 @@
 //! Stability: the commits that every further transaction, in every datacenter, has in its snapshot
-//! (`docs/algorithm.md#81-stability`).
+//! (`docs/algorithm/log.md#31-stability`).
 //!
 //! Each datacenter announces from time to time "my entries after `seq` have seen at least `floor`". Once its
 //! entries up to `seq` are applied here, all its later entries have seen that floor. The minimum over all

@@ -2,7 +2,7 @@
 //!
 //! Under load two replicas are hardly ever at the same vector at the same time, but each passes vectors that
 //! the other passed, too. So each remembers the sums at some of them, sends the latest from time to time, and
-//! compares those of its peers (`docs/algorithm.md#85-comparing-replicas`).
+//! compares those of its peers (`docs/algorithm/log.md#35-comparing-replicas`).
 
 use std::collections::VecDeque;
 

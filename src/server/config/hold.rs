@@ -1,4 +1,4 @@
-//! `[[hold]]`: hold policies by prefix of lock names (`docs/algorithm.md#56-hold-policies`).
+//! `[[hold]]`: hold policies by prefix of lock names (`docs/algorithm/ownership.md#26-hold-policies`).
 
 use std::collections::BTreeSet;
 use std::str::FromStr;

@@ -98,8 +98,8 @@ impl Leading {
     }
 
     /// Returns the step with the name of the member's directory. A founder that did not vote at first is a
-    /// member under a name that follows from its slot ([`founder_id`]), so its directory is asked for. `None`,
-    /// and the member is noted in `unknown`, if it does not answer now.
+    /// member under a name that follows from its slot ([`founder_id`]), so its directory is asked for. If it
+    /// does not answer now, notes it in `unknown` and returns `None`.
     async fn with_directory(
         &self,
         config: &Config,

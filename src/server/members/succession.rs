@@ -1,5 +1,5 @@
 //! The control group after a forced recovery: all survivors begin it from the decision that recovered the
-//! cluster, each by itself (`docs/algorithm.md#311-forced-recovery`).
+//! cluster, each by itself (`docs/algorithm/membership.md#7-forced-recovery`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
 //! A client that behaves like the real client library: one session at a time, one lease, requests with
 //! idempotency keys.
 //!
-//! It keeps these rules (`docs/algorithm.md#64-leases`), on which the oracle's notion of *holding* rests:
+//! It keeps these rules (`docs/algorithm/grants.md#14-leases`), on which the oracle's notion of *holding*
+//! rests:
 //!
 //! - It holds a lock from the grant that it received until it decides to release it, hears that it lost it,
 //!   or its lease runs out by its own count, whichever is first. It counts from before the send of the call

@@ -1,4 +1,4 @@
-//! The promises of a cluster, checked from outside (`docs/algorithm.md#11-invariants`).
+//! The promises of a cluster, checked from outside (`docs/algorithm/model.md#4-invariants`).
 //!
 //! - [`holders`]: no two holders in conflict, tokens and snapshots in the order of the grants; online.
 //! - [`history`]: the same, once more and independently, over the finished intervals of a run.

@@ -1,5 +1,5 @@
-//! The promises to transactions (`docs/algorithm.md#7-transactions`), checked from outside: the intents of
-//! clients, the commits that were made, and the answers to clients.
+//! The promises to transactions (`docs/algorithm/log.md#2-transactions`), checked from outside: the intents
+//! of clients, the commits that were made, and the answers to clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The promise to commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
+//! The promise to commits that are durable at a majority (`docs/algorithm/log.md#25-durable-at-a-majority`).
 
 use crate::crdt::value::Dot;
 use crate::replica::call::store::Durable;

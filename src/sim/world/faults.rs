@@ -121,7 +121,7 @@ impl World {
         let mut jumped = self.node(dc).clock.clone();
         jumped.jump(by);
         // With so many others ahead, this one is in the majority: then the steps are followed, and after
-        // healing nothing moves until time has caught up (`docs/algorithm.md#103-clock-skew`).
+        // healing nothing moves until time has caught up (`docs/algorithm/grants.md#23-clock-skew`).
         let ahead = self.nodes.iter().filter(|node| node.dc != dc && node.clock.was_ahead()).count();
         let is_possible = !jumped.was_ahead() || ahead < self.nodes.len() / 2;
         if is_possible {

@@ -1,5 +1,5 @@
 //! Compaction: drops everything that only commits could need that have not seen the stable vector, some of it
-//! in each step (`docs/algorithm.md#81-stability`).
+//! in each step (`docs/algorithm/log.md#31-stability`).
 
 use super::{RecordIndex, Store};
 use crate::base::tables::RowIndex as _;

@@ -1,4 +1,4 @@
-//! The commit of a transaction: one entry of the log (`docs/algorithm.md#73-the-commit`).
+//! The commit of a transaction: one entry of the log (`docs/algorithm/log.md#23-the-commit`).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Transactions under guards: they commit only while requests of their lease are held, and release none of
-//! them (`docs/algorithm.md#76-transactions-under-a-guard`).
+//! them (`docs/algorithm/log.md#26-transactions-under-a-guard`).
 //!
 //! Nothing ends such a transaction when its guard does. Ids of requests are never used twice, so each step
 //! looks its guards up again, and the last look is in the step that makes the entry of the commit.

@@ -11,7 +11,7 @@
 //! The snapshot is the durable vector at the moment the transaction opens. A lock remembers the journal
 //! position of the last commit under it, and its grant is answered only when that is durable. So of two
 //! transactions that conflict on a lock, one's commit is in the other's snapshot: here, and everywhere,
-//! because parts travel in the same log (`docs/algorithm.md#72-the-snapshot`).
+//! because parts travel in the same log (`docs/algorithm/log.md#22-the-snapshot`).
 
 mod begin;
 mod check;

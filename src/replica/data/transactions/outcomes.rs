@@ -1,4 +1,5 @@
-//! Outcomes of transactions, for clients that lost the reply (`docs/algorithm.md#74-outcomes-at-most-once`).
+//! Outcomes of transactions, for clients that lost the reply
+//! (`docs/algorithm/log.md#24-outcomes-at-most-once`).
 //!
 //! The entry of a commit names its lease and idempotency key, so the journal has the outcomes already. They
 //! are kept while the lease lives and for [`KEPT`] after it, or until the client acknowledges them.

@@ -1,4 +1,4 @@
-//! State transfer, for a member that lacks truncated entries (`docs/algorithm.md#92-state-transfer`).
+//! State transfer, for a member that lacks truncated entries (`docs/algorithm/recovery.md#2-state-transfer`).
 //!
 //! ```text
 //!  giver                                              taker
@@ -13,8 +13,8 @@
 //! The giver reads its state at a snapshot of its own, some keys per step; its clients notice nothing. The
 //! taker continues with its present state until all pieces are journaled. Then one record installs the new
 //! state; a crash before that record leaves the taker as it was. Entries that the taker has and the state
-//! lacks are still in the taker's log (the proof is in `docs/algorithm.md#84-truncation`) and are applied on
-//! top. So the result is the same as if all entries had come one by one.
+//! lacks are still in the taker's log (the proof is in `docs/algorithm/log.md#34-truncation`) and are applied
+//! on top. So the result is the same as if all entries had come one by one.
 //!
 //! Entries that arrive meanwhile wait, or are applied, as always. Transactions that are open at the
 //! installation end, because the snapshots that they read no longer exist.
