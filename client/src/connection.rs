@@ -91,6 +91,9 @@ impl Dialled {
     /// Adds the likely cause to the error.
     pub(super) fn explain(&self, error: ClientError) -> ClientError {
         match error {
+            ClientError::Unreachable { endpoint, source } if source.is_elapsed() => {
+                ClientError::Unreachable { endpoint, source: LinkError::Silent(self.timeout) }
+            }
             ClientError::Unreachable { endpoint, source } => {
                 ClientError::Unreachable { endpoint, source: source.explained(self.shows) }
             }
@@ -115,6 +118,14 @@ impl Dialled {
         }
     }
 
+    /// Of the two limits of an attempt, that of the endpoint may end it first.
+    fn not_connected(&self, error: tonic::transport::Error) -> LinkError {
+        match LinkError::Transport(error) {
+            error if error.is_elapsed() => LinkError::Silent(self.timeout),
+            error => error,
+        }
+    }
+
     fn connector(&self, seen: LastSeen) -> Connector {
         Connector { address: self.address.clone(), time: self.timeout, seen }
     }
@@ -123,7 +134,7 @@ impl Dialled {
     pub(super) async fn dial(&self) -> Result<Api, LinkError> {
         let connector = self.connector(LastSeen::default());
         let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
-        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
+        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(|error| self.not_connected(error))?;
         Ok(self.api(channel))
     }
 
@@ -148,7 +159,7 @@ impl Dialled {
         let seen = LastSeen::default();
         let connector = self.connector(seen.clone());
         let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
-        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
+        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(|error| self.not_connected(error))?;
         Ok(Carrier::Grpc(self.api(channel), seen))
     }
 

@@ -198,8 +198,8 @@ pub(super) enum AttemptError {
     Resolve { address: String, reason: String },
     #[error("no connection: {0}")]
     Connect(String),
-    /// No packet came back from any address.
-    #[error("no connection: {0}")]
+    /// No packet came back from any address. QUIC begins with packets of 1 200 bytes and never splits one.
+    #[error("no connection: {0}. It does not run, or no UDP packets of 1200 bytes get there and back")]
     Silent(String),
     #[error(
         "its certificate is not of the authority in this server's ca.pem: that is another cluster, or the folder tls.dc \

@@ -150,3 +150,14 @@ fn a_port_that_only_hangs_up_does_not_demand_a_certificate() {
         assert!(said.contains("before TLS was settled") && !said.contains("shows no certificate"), "{said}");
     }
 }
+
+#[test]
+fn a_port_that_never_answers_is_told_with_the_time_waited() {
+    let cluster = servers(1).prepared();
+    // Connections are accepted by the system, and nothing reads them.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
+    let endpoint = listener.local_addr().expect("it is bound").to_string();
+    for said in knocks(&cluster, &endpoint, &cluster.tls()) {
+        assert!(said.contains("cannot be reached: no answer within 5.0 s"), "{said}");
+    }
+}
