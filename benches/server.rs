@@ -261,6 +261,7 @@ only_echo! {
     reclaim: ReclaimRequest -> ReclaimResponse,
     transact: BeginRequest -> StepResponse,
     read: ReadRequest -> StepResponse,
+    list_keys: ListKeysRequest -> ListKeysResponse,
     status: StatusRequest -> StatusResponse,
     list_locks: ListLocksRequest -> ListLocksResponse,
     describe_lock: DescribeLockRequest -> DescribeLockResponse,

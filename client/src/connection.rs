@@ -134,7 +134,9 @@ impl Dialled {
     pub(super) async fn dial(&self) -> Result<Api, LinkError> {
         let connector = self.connector(LastSeen::default());
         let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
-        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(|error| self.not_connected(error))?;
+        let channel = channel
+            .map_err(|_| LinkError::Silent(self.timeout))?
+            .map_err(|error| self.not_connected(error))?;
         Ok(self.api(channel))
     }
 
@@ -159,7 +161,9 @@ impl Dialled {
         let seen = LastSeen::default();
         let connector = self.connector(seen.clone());
         let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
-        let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(|error| self.not_connected(error))?;
+        let channel = channel
+            .map_err(|_| LinkError::Silent(self.timeout))?
+            .map_err(|error| self.not_connected(error))?;
         Ok(Carrier::Grpc(self.api(channel), seen))
     }
 

@@ -113,7 +113,7 @@ pub use error::{AcquireError, AmendError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;
-pub use read_client::{LockPage, Page, ReadClient, ReadResult};
+pub use read_client::{KeyPage, LockPage, Page, ReadClient, ReadResult};
 pub use request::{AcquireRequest, Wait};
 pub use token::ClientToken;
 pub use transaction::{Transacted, Transaction};

@@ -17,8 +17,8 @@ use super::values::Value;
 use geolock_api::keys::Key;
 use geolock_api::names::LockName;
 use geolock_api::proto::{
-    self, DescribeLockRequest, Feature, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest,
-    Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
+    self, DescribeLockRequest, Feature, HotLock, ListKeysRequest, ListLocksRequest, LockDescription,
+    LockSummary, ReadRequest, Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
 };
 
 /// Time for an answer beyond that for the connection: a description asks other datacenters for up to a
@@ -30,7 +30,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(2);
 pub struct Page {
     /// Largest number of locks; 0 means 100, more than 1 000 means 1 000.
     pub size: u32,
-    /// Where to continue: [`LockPage::next`] of the page before; empty at first.
+    /// Where to continue: [`LockPage::next`] or [`KeyPage::next`] of the page before; empty at first.
     pub token: Bytes,
 }
 
@@ -39,6 +39,15 @@ pub struct Page {
 pub struct LockPage {
     /// May have fewer locks than the page size although more follow.
     pub locks: Vec<LockSummary>,
+    /// Token of the next page; `None` at the end.
+    pub next: Option<Bytes>,
+}
+
+/// A part of a listing of keys, in no particular order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyPage {
+    /// The names of keys. May have fewer than the page size although more follow.
+    pub names: Vec<Bytes>,
     /// Token of the next page; `None` at the end.
     pub next: Option<Bytes>,
 }
@@ -99,6 +108,21 @@ impl ReadClient {
         let answer = self.ask(async |mut locks| locks.list_locks(request).await).await?;
         let next = Some(answer.next_page_token).filter(|token| !token.is_empty());
         Ok(LockPage { locks: answer.locks, next })
+    }
+
+    /// Returns the keys of `bucket` whose names start with `prefix` and that have a value in this datacenter
+    /// at present. A key that has one during the whole listing is listed once; each page shows the keys of
+    /// its own moment. A server without this call refuses it ([`ClientError::Unsupported`]).
+    pub async fn list_keys(&self, bucket: &[u8], prefix: &[u8], page: Page) -> Result<KeyPage, ClientError> {
+        let request = ListKeysRequest {
+            bucket: Bytes::copy_from_slice(bucket),
+            prefix: Bytes::copy_from_slice(prefix),
+            page_size: page.size,
+            page_token: page.token,
+        };
+        let answer = self.ask(async |mut locks| locks.list_keys(request).await).await?;
+        let next = Some(answer.next_page_token).filter(|token| !token.is_empty());
+        Ok(KeyPage { names: answer.names, next })
     }
 
     /// Returns an error if the server would take this lock for the plain one of the same name.
@@ -194,6 +218,11 @@ impl Client {
     /// As [`ReadClient::list_locks`].
     pub async fn list_locks(&self, prefix: &[u8], page: Page) -> Result<LockPage, ClientError> {
         self.read_client()?.list_locks(prefix, page).await
+    }
+
+    /// As [`ReadClient::list_keys`].
+    pub async fn list_keys(&self, bucket: &[u8], prefix: &[u8], page: Page) -> Result<KeyPage, ClientError> {
+        self.read_client()?.list_keys(bucket, prefix, page).await
     }
 
     /// As [`ReadClient::top_locks`].

@@ -207,14 +207,13 @@ pub enum Bug {
     ServesUnasked,
     /// A restarted member does not ask if the policy that it knows evicts nobody.
     TrustsPolicy,
-    /// A restarted member counts voters that have not heard this run. Caught by a story alone
-    /// (`replica/tests/second_holders.rs`); 50 seeds of `absences` do not catch it.
+    /// A restarted member counts voters that have not heard this run.
     ConfirmedUnheard,
     /// An evicted member renews leases until it stops. Caught by a story alone
     /// (`replica/tests/second_holders.rs`); 30 seeds of `absences` do not catch it.
     EvictedRenews,
     /// The lengths of other members' leases are not heard, and the own limit is taken for theirs. Caught by a
-    /// story alone (`replica/tests/second_holders.rs`); 130 seeds of `absences` do not catch it.
+    /// story alone (`replica/tests/second_holders.rs`); 1 500 seeds of `absences` do not catch it.
     LeaseLimitsUnheard,
     /// A member whose clock stood still tells its clients times of that clock. Caught by a story alone
     /// (`replica/tests/timed.rs`); 30 seeds of `stopped-clocks` do not catch it.

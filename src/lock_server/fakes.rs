@@ -247,6 +247,7 @@ impl FakeMachine {
                 self.reply(call, Reply::Status(Box::new(status)));
             }
             Call::Top { .. } => self.reply(call, Reply::Top(vec![])),
+            Call::ListKeys { .. } => self.reply(call, Reply::KeysListed { keys: vec![], next: None }),
             Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
             Call::Begin(_)
             | Call::Step(_)

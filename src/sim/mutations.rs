@@ -170,6 +170,7 @@ hunts! {
     cl_a_version_is_used_that_not_all_speak: VersionTooEarly, Upgrades, 20 s, seeds 0..1, as Contract;
     ck_a_member_is_admitted_before_all_have_given: RuleUnseen, Rules, 20 s, seeds 17958879010012..17958879010013, as NotAnswered;
     dm_a_rule_is_set_before_all_have_seen_a_split: SplitUnseen, Rules, 20 s, seeds 17960621130049..17960621130050, as NotAnswered;
+    dn_a_started_server_is_confirmed_by_who_does_not_hear_it: ConfirmedUnheard, Absences, 30 s, seeds 22..23, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised;
     df_compacted_epochs_are_passed_over: ServesWithoutCompacted, Compacted, 20 s, seeds 20058..20059, as Panic;
     dh_a_state_is_taken_after_the_end: StateAfterEnd, Compacted, 20 s, seeds 17960332720004..17960332720005, as Violation;
     di_all_that_was_held_back_is_applied_at_once: HeldBackAtOnce, Compacted, 20 s, seeds 17960332720096..17960332720097, as TooMuchWork;

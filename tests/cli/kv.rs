@@ -68,6 +68,32 @@ fn values_of_all_kinds_are_written_shown_and_removed() {
 }
 
 #[test]
+fn keys_are_listed_by_prefix_and_bucket() {
+    let cluster = start(1);
+    assert_eq!(prints(&cluster, 0, &["list"]), "");
+    for key in ["a/1", "a/2", "b/1"] {
+        prints(&cluster, 0, &["put", key, "x"]);
+    }
+    prints(&cluster, 0, &["put", "--bucket", "other", "a/3", "x"]);
+    prints(&cluster, 0, &["remove", "a/2"]);
+    let listed = |args: &[&str]| {
+        let mut names: Vec<String> = prints(&cluster, 0, args).lines().map(String::from).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(listed(&["list"]), ["a/1", "b/1"]);
+    assert_eq!(listed(&["list", "a/"]), ["a/1"]);
+    assert_eq!(listed(&["list", "--bucket", "other", "--json"]), [r#"{"key":"a/3"}"#]);
+    // More than one page.
+    let many: String = (0..2_500).map(|n| format!("put many/{n} x\n")).collect();
+    let made = txn(&cluster, &[], &format!("{many}commit\n"));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert_eq!(listed(&["list", "many/"]).len(), 2_500);
+    let refused = kv(&cluster, 0, &["list", "--bucket", ""]);
+    assert_eq!(refused.code, 64, "{}", refused.stderr);
+}
+
+#[test]
 fn json_has_bytes_exactly() {
     let cluster = start(1);
     let odd = OsStr::from_bytes(b"\xff\x00"[..1].as_ref());

@@ -1,6 +1,7 @@
 //! `geolock kv`: reads and changes the store.
 
 pub(super) mod change;
+mod list;
 mod one_shot;
 mod operation;
 pub(super) mod show;
@@ -120,6 +121,7 @@ enum Command {
         #[command(flatten)]
         common: CommonArgs,
     },
+    List(list::ListArgs),
     Txn(txn::TxnArgs),
     Watch(watch::WatchArgs),
 }
@@ -186,6 +188,7 @@ pub async fn run(mut args: KvArgs) -> Result<ExitCode, Failure> {
         }
         Command::Remove { key, elements, common } => one_shot::remove(&key, &elements, &common).await,
         Command::Expire { key, lives, common } => one_shot::expire(&key, lives, &common).await,
+        Command::List(args) => list::run(args).await,
         Command::Txn(args) => txn::run(args).await,
         Command::Watch(args) => watch::run(args).await,
     }
@@ -206,6 +209,7 @@ impl Command {
             | Command::Add { common, .. }
             | Command::Remove { common, .. }
             | Command::Expire { common, .. } => &mut common.store,
+            Command::List(args) => &mut args.store,
             Command::Txn(args) => &mut args.common.store,
             Command::Watch(args) => &mut args.store,
         }

@@ -18,6 +18,7 @@ use crate::replica::Decision;
 use crate::replica::call::store::{Begin, NextStep, Read, Stepped};
 use crate::replica::call::watch::Watch;
 use crate::replica::clients::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
+use geolock_api::keys::Key;
 pub use geolock_api::names::IdempotencyKey;
 use geolock_api::names::{FencingToken, LeaseId, LockName, RequestId, Secret};
 pub use locks::{
@@ -96,6 +97,11 @@ pub enum Call {
     /// Lists the locks that are held, waited for, or have parts away from home, in no order: at most `limit`
     /// (1 to 1000) of those whose name begins with `prefix`, from `cursor` on. Reply: [`Reply::Listed`].
     List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
+    /// Lists the keys that have a value here at present, in no order: at most `limit` (1 to 1000) of those
+    /// that begin with `prefix`, which is a bucket and the beginning of a name
+    /// ([`Key::prefix_bytes`](geolock_api::keys::Key::prefix_bytes)), from `cursor` on. Reply:
+    /// [`Reply::KeysListed`].
+    ListKeys { prefix: Arc<[u8]>, cursor: ListCursor, limit: usize },
     /// Lists the locks with the most waiting in this datacenter, at most `limit` (1 to 100) of those whose
     /// name begins with `prefix`. Reply: [`Reply::Top`], within a second.
     Top { prefix: Vec<u8>, limit: usize },
@@ -267,6 +273,8 @@ pub enum Reply {
     /// A page of a listing; it may be empty before the end. `next`: where the listing resumes, `None` at the
     /// end.
     Listed { locks: Vec<LockSummary>, next: Option<ListCursor> },
+    /// A page of keys, as [`Reply::Listed`] is one of locks.
+    KeysListed { keys: Vec<Key>, next: Option<ListCursor> },
     /// The hottest lock first.
     Top(Vec<HotLock>),
     /// The state of this datacenter.

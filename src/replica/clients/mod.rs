@@ -217,6 +217,9 @@ impl ClientCalls<'_> {
             Call::List { prefix, cursor, limit } => {
                 lend!(Describer, self).on_list(call, &prefix, cursor, limit)
             }
+            Call::ListKeys { prefix, cursor, limit } => {
+                lend!(TxnCalls, self).on_list_keys(call, &prefix, cursor, limit)
+            }
             Call::Top { prefix, limit } => {
                 lend!(Describer, self).on_top(call, &prefix, limit, self.ids.clock.physical_millis())
             }

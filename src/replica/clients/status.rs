@@ -23,7 +23,7 @@ use crate::replica::watches::Watches;
 use geolock_api::names::{DcId, DcSet};
 
 /// Most locks in one page of a listing.
-const MAX_PAGE: usize = 1000;
+pub(in crate::replica) const MAX_PAGE: usize = 1000;
 
 /// Shows the state of this datacenter to operators.
 pub(in crate::replica) struct StatusView<'a> {

@@ -3,12 +3,13 @@
 use super::cluster::{Cluster, dc};
 use super::evicting::Story;
 use super::returned::replace_dc2;
+use super::store_cluster::key;
 use crate::base::bugs::Bug;
 use crate::causal_log::Op;
 use crate::membership::{Command, Generation};
 use crate::replica::Record;
-use crate::replica::call::Phase;
-use crate::replica::call::store::AtLeast;
+use crate::replica::call::store::{AtLeast, TxnRefusal};
+use crate::replica::call::{Call, ListCursor, Phase};
 use geolock_api::names::Position;
 
 /// dc0 has restarted, and a client may still reclaim a lock. A server joins as dc2, with dc0 as its sponsor,
@@ -54,6 +55,17 @@ fn shows_an_empty_store(bug: Option<Bug>) -> bool {
     let read = c.read(1, &["n"], AtLeast::default());
     c.sync(1);
     c.is_answered(1, read)
+}
+
+#[test]
+fn a_server_without_a_state_lists_no_keys() {
+    let mut c = Cluster::with_old(2, Default::default(), None);
+    c.isolate(1);
+    c.crash(1, 0);
+    let prefix = key("n").as_bytes().into();
+    let listing = c.call(1, Call::ListKeys { prefix, cursor: ListCursor::default(), limit: 10 });
+    c.sync(1);
+    assert!(matches!(c.txn_refused(1, listing), TxnRefusal::NoState));
 }
 
 #[test]

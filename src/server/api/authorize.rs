@@ -74,6 +74,7 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
         Call::List { prefix, .. } | Call::Top { prefix, .. } => {
             authorizer.check(Action::Describe, Resource::Locks(prefix))
         }
+        Call::ListKeys { prefix, .. } => authorizer.check(Action::Read, Resource::Keys(prefix)),
         Call::ForceRelease(ForceRelease { lock, .. }) => {
             authorizer.check_operator(FORCE_RELEASE, Action::ForceRelease, Resource::Lock(lock))
         }

@@ -42,7 +42,8 @@ const CHECK_TIME: Duration = Duration::from_secs(1);
 const STREAMS: [&str; 4] = ["Session", "Watch", "WatchLocks", "List"];
 /// Calls that change nothing and whose answers may be large: refused while their client does not accept the
 /// answers that it has.
-const READS: [&str; 7] = ["Read", "ListLocks", "DescribeLock", "TopLocks", "Status", "Audit", "ListMembers"];
+const READS: [&str; 8] =
+    ["Read", "ListKeys", "ListLocks", "DescribeLock", "TopLocks", "Status", "Audit", "ListMembers"];
 
 type Answer = Result<http::Response<Body>, Infallible>;
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;

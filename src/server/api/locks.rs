@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::authorize;
@@ -245,6 +246,18 @@ impl Locks for LocksService {
         let call = inspect::list(message)?;
         answer!(self.call(authorizer, call).await?, Reply::Listed { locks, next } => proto::ListLocksResponse {
             locks: locks.iter().map(inspect::summary).collect(),
+            next_page_token: inspect::page_token(next),
+        })
+    }
+
+    async fn list_keys(
+        &self,
+        request: Request<proto::ListKeysRequest>,
+    ) -> Result<Response<proto::ListKeysResponse>, Status> {
+        let (authorizer, message) = self.enter(request)?;
+        let call = inspect::list_keys(message)?;
+        answer!(self.call(authorizer, call).await?, Reply::KeysListed { keys, next } => proto::ListKeysResponse {
+            names: keys.iter().map(|key| Bytes::copy_from_slice(key.name())).collect(),
             next_page_token: inspect::page_token(next),
         })
     }

@@ -2,7 +2,7 @@
 
 mod ends;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -151,6 +151,15 @@ impl Pair {
             }
         }
         self.store.check_invariants();
+        let position = Position(self.durable as u64);
+        let (mut listed, mut from) = (BTreeSet::new(), Some(0));
+        while let Some(place) = from {
+            let (keys, next) = self.store.list(&[], position, place, 2);
+            assert!(keys.len() <= 2 && keys.iter().all(|key| listed.insert(key.clone())), "each once");
+            from = next;
+        }
+        let shown = (0..KEYS).filter(|n| self.modelled(self.durable, *n).is_some());
+        assert_eq!(listed, shown.map(key).collect(), "the keys that have a value");
         let newest = self.versions.last().expect("there is a first one");
         let expiring = newest.iter().filter(|(_, content)| !content.lifetimes().is_empty());
         let modelled: BTreeMap<Key, &[Lifetime]> =

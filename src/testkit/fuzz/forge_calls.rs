@@ -16,6 +16,7 @@ use crate::replica::call::{
     Wait,
 };
 use crate::replica::force_release::ForceRelease;
+use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 
 /// The secret of all leases here.
@@ -73,6 +74,14 @@ impl Client {
                 Call::List {
                     prefix: choices.pick(&[&b""[..], b"a"]).to_vec(),
                     cursor,
+                    limit: choices.below(4),
+                }
+            }
+            17 if choices.one_in(4) => {
+                let prefix = Key::prefix_bytes(b"b", choices.pick(&[&b""[..], b"a"]));
+                Call::ListKeys {
+                    prefix: prefix.expect("short names"),
+                    cursor: ListCursor(choices.number(0)),
                     limit: choices.below(4),
                 }
             }

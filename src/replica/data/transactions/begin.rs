@@ -15,9 +15,10 @@ use crate::replica::call::store::{
     AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, STATE_WAIT, Step, Stepped, Then,
     TxnRefusal, TxnState, reads_weight,
 };
-use crate::replica::call::{CallId, Limit, Refusal, Reply};
+use crate::replica::call::{CallId, Limit, ListCursor, Refusal, Reply};
 use crate::replica::clients::client_requests::ClientRequest;
 use crate::replica::clients::grants::Requests;
+use crate::replica::clients::status::MAX_PAGE;
 use crate::replica::clients::{admit_load, not_free};
 use crate::replica::data::transactions::TxnCalls;
 use crate::replica::lend::lend;
@@ -336,6 +337,26 @@ impl TxnCalls<'_> {
         }
         let until = self.waits_until(&read.at_least);
         self.data.transactions.waits.insert(Waiter::Read(call, read), entry, until);
+    }
+
+    /// Each page shows the keys of its own moment, so a listing is of no one snapshot.
+    pub(in crate::replica) fn on_list_keys(
+        &mut self,
+        call: CallId,
+        prefix: &[u8],
+        cursor: ListCursor,
+        limit: usize,
+    ) {
+        if self.first_missing(&VersionVector::default()).is_some() {
+            return self.out.refuse(call, self.not_reached(self.log.applied()));
+        }
+        let snapshot = self.log.durable().clone();
+        let at = self.data.store.open_snapshot(&snapshot);
+        let place = usize::try_from(cursor.0).unwrap_or(usize::MAX);
+        let (keys, next) = self.data.store.list(prefix, at, place, limit.clamp(1, MAX_PAGE));
+        self.data.store.close_snapshot(at);
+        let next = next.map(|place| ListCursor(place as u64));
+        self.out.reply(call, Reply::KeysListed { keys, next });
     }
 
     /// Refuses a read if no more reads may wait.

@@ -13,6 +13,7 @@ use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceRele
 use crate::server::api::error::BorderError;
 use crate::server::api::options::{MAX_PAGE, PAGE, TOP};
 use crate::server::api::server_info::ServerInfo;
+use geolock_api::keys::Key;
 use geolock_api::names::{DcId, ForceReason, LockName};
 use geolock_api::proto;
 
@@ -68,15 +69,22 @@ fn waiter(waiter: &WaiterInfo) -> proto::Waiter {
 }
 
 pub(in crate::server::api) fn list(message: proto::ListLocksRequest) -> Result<Call, BorderError> {
-    let limit = match message.page_size {
-        0 => PAGE,
-        size => size.min(MAX_PAGE),
-    };
-    let cursor = match &message.page_token[..] {
+    let (cursor, limit) = page(&message.page_token, message.page_size)?;
+    Ok(Call::List { prefix: message.prefix.into(), cursor, limit })
+}
+
+pub(in crate::server::api) fn list_keys(message: proto::ListKeysRequest) -> Result<Call, BorderError> {
+    let (cursor, limit) = page(&message.page_token, message.page_size)?;
+    Ok(Call::ListKeys { prefix: Key::prefix_bytes(&message.bucket, &message.prefix)?, cursor, limit })
+}
+
+fn page(token: &[u8], size: u32) -> Result<(ListCursor, usize), BorderError> {
+    let limit = if size == 0 { PAGE } else { size.min(MAX_PAGE) };
+    let cursor = match token {
         [] => ListCursor::default(),
         token => ListCursor(u64::from_be_bytes(token.try_into().map_err(|_| BAD_PAGE_TOKEN)?)),
     };
-    Ok(Call::List { prefix: message.prefix.into(), cursor, limit: limit as usize })
+    Ok((cursor, limit as usize))
 }
 
 const BAD_PAGE_TOKEN: BorderError = Malformed("`page_token`: pass it on as the server gave it");

@@ -345,6 +345,13 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
     assert_eq!(reason(app.list_locks(list("x")).await), DENIED, "wider than the rule");
     assert!(app.top_locks(top("x/")).await.is_ok());
     assert_eq!(reason(app.top_locks(top("x")).await), DENIED, "wider than the rule");
+    let keys = |prefix: &'static str| proto::ListKeysRequest {
+        bucket: "b".into(),
+        prefix: prefix.into(),
+        ..Default::default()
+    };
+    assert!(app.list_keys(keys("r")).await.is_ok());
+    assert_eq!(reason(app.list_keys(keys("")).await), DENIED, "wider than the rule");
     assert!(app.watch_locks(watch_locks("x/")).await.is_ok());
     assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
     assert!(app.watch(watch(&[prefix("b", "r")], &[key("b", "r1")])).await.is_ok());

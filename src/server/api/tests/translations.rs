@@ -25,6 +25,7 @@ use crate::server::api::error;
 use crate::server::api::reclaim::Gathered;
 use crate::server::api::server_info::ServerInfo;
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
+use geolock_api::keys::Key;
 use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, acquire_request, cancel_request, release_request};
@@ -179,6 +180,14 @@ fn pages_are_bounded_and_go_on_where_they_ended() {
     assert_eq!(list(0, Bytes::new()).ok(), Some(expected(100, 0)));
     assert_eq!(list(u32::MAX, inspect::page_token(Some(ListCursor(7)))).ok(), Some(expected(1000, 7)));
     assert_eq!(inspect::page_token(None), Bytes::new());
+    let keys = |bucket, page_token| {
+        let (bucket, prefix) = (Bytes::from_static(bucket), Bytes::from_static(b"p"));
+        inspect::list_keys(proto::ListKeysRequest { bucket, prefix, page_size: 5, page_token })
+    };
+    let prefix = Key::prefix_bytes(b"b", b"p").expect("a short one");
+    let expected = Call::ListKeys { prefix, cursor: ListCursor(7), limit: 5 };
+    assert_eq!(keys(b"b", inspect::page_token(Some(ListCursor(7)))).ok(), Some(expected));
+    assert!(keys(b"", Bytes::new()).is_err() && keys(b"b", Bytes::from_static(b"made up")).is_err());
 }
 
 #[test]
