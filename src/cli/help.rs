@@ -8,13 +8,15 @@ use clap::{Command, CommandFactory as _, FromArgMatches as _};
 
 use super::Cli;
 
-/// The groups of commands in `geolock --help`.
-const GROUPS: [(&str, &[&str]); 5] = [
-    ("Use locks and keys", &["lock", "once", "every", "elect", "kv"]),
-    ("Look", &["status", "locks", "describe", "watch", "top"]),
-    ("Operate a cluster", &["release", "audit", "member", "journal"]),
-    ("Run servers", &["server", "witness", "ca", "token"]),
-    ("Try and test", &["dev", "bench", "sim", "completions", "help"]),
+/// The groups of commands, and the commands of each, in the order in which a user needs them.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Try it", &["dev"]),
+    ("Locks", &["lock", "describe", "locks", "watch"]),
+    ("Data", &["kv"]),
+    ("Recipes", &["once", "every", "elect"]),
+    ("Servers and members", &["ca", "server", "token", "member", "witness"]),
+    ("For operators", &["status", "top", "release", "audit", "journal"]),
+    ("Tools", &["bench", "sim", "completions", "help"]),
 ];
 
 /// Options that a witness shares with a server: the others concern locks, data or clients.
