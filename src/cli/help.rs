@@ -11,7 +11,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 use super::Cli;
 
 /// The groups of commands, and the commands of each, in the order in which a user needs them.
-const GROUPS: [(&str, &[&str]); 7] = [
+pub(super) const GROUPS: [(&str, &[&str]); 7] = [
     ("Try it", &["dev"]),
     ("Locks", &["lock", "describe", "locks", "watch"]),
     ("Data", &["kv"]),
@@ -118,7 +118,7 @@ fn groups(command: &Command) -> String {
 }
 
 /// Gives each command its usage line of now.
-fn plain_usage(mut command: Command) -> Command {
+pub(super) fn plain_usage(mut command: Command) -> Command {
     command.build();
     fixed(command)
 }

@@ -27,6 +27,8 @@ mod member;
 mod once;
 mod print;
 mod recover;
+#[cfg(all(test, not(any(feature = "faults", feature = "peers"))))]
+mod reference;
 mod release;
 mod server;
 #[cfg(feature = "faults")]
