@@ -1,24 +1,29 @@
 //! The command line of `geolock` with its help: the commands in groups, usage lines without what the
 //! environment gives, and for a witness only its own options.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use clap::error::Error;
-use clap::{Command, CommandFactory as _, FromArgMatches as _};
+use clap::error::{Error, ErrorKind};
+use clap::parser::ValueSource::CommandLine;
+use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
 use super::Cli;
 
-/// The groups of commands in `geolock --help`.
-const GROUPS: [(&str, &[&str]); 5] = [
-    ("Use locks and keys", &["lock", "once", "every", "elect", "kv"]),
-    ("Look", &["status", "locks", "describe", "watch", "top"]),
-    ("Operate a cluster", &["release", "audit", "member", "journal"]),
-    ("Run servers", &["server", "witness", "ca", "token"]),
-    ("Try and test", &["dev", "bench", "sim", "completions", "help"]),
+/// The groups of commands, and the commands of each, in the order in which a user needs them.
+pub(super) const GROUPS: [(&str, &[&str]); 7] = [
+    ("Try it", &["dev"]),
+    ("Locks", &["lock", "describe", "locks", "watch"]),
+    ("Data", &["kv"]),
+    ("Recipes", &["once", "every", "elect"]),
+    ("Servers and members", &["ca", "server", "token", "member", "witness"]),
+    ("For operators", &["status", "top", "release", "audit", "journal"]),
+    ("Tools", &["bench", "sim", "completions", "help"]),
 ];
 
-/// Options that a witness shares with a server: the others concern locks, data or clients.
-const OF_WITNESS: [&str; 17] = [
+/// Options that a witness shares with a server. The others concern locks, data or clients, or the cluster as
+/// a whole, which a witness asks.
+const OF_WITNESS: [&str; 15] = [
     "help",
     "config",
     "check_config",
@@ -32,24 +37,51 @@ const OF_WITNESS: [&str; 17] = [
     "tls.dc",
     "tls.check_interval",
     "journal.segment_bytes",
-    "journal.min_free_bytes",
     "log.filter",
     "log.format",
-    "faults",
 ];
 
 /// Parses the command line.
 pub(super) fn parse() -> Result<Cli, Error> {
+    parse_from(std::env::args_os().collect())
+}
+
+fn parse_from(words: Vec<OsString>) -> Result<Cli, Error> {
     let mut command = command();
-    let matches = command.clone().try_get_matches().or_else(|error| {
+    let matches = command.clone().try_get_matches_from(words.clone()).or_else(|error| {
         if !error.use_stderr() {
             return Err(error);
         }
         // The usage line of an error shows all arguments that are given, also by the environment, as
         // required. With a usage line of its own, each command shows the same one as in its help.
-        plain_usage(command.clone()).try_get_matches()
+        plain_usage(command.clone()).try_get_matches_from(words)
     })?;
+    refuse_options_of_servers(&command, &matches)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Refuses options on the command line of a witness that would have no effect. A configuration file and an
+/// environment may have them: servers can share those.
+fn refuse_options_of_servers(command: &Command, matches: &ArgMatches) -> Result<(), Error> {
+    let Some(("witness", given)) = matches.subcommand() else { return Ok(()) };
+    let mut command = plain_usage(command.clone());
+    let Some(witness) = command.find_subcommand_mut("witness") else { return Ok(()) };
+    let is_given = |option: &&Arg| given.value_source(option.get_id().as_str()) == Some(CommandLine);
+    let refused: Vec<String> = witness
+        .get_arguments()
+        .filter(|option| option.is_hide_set())
+        .filter(is_given)
+        .filter_map(|option| Some(format!("--{}", option.get_long()?)))
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "a witness has no option {}: it has no locks, no data and no clients, and asks the cluster that it joins for \
+         the rest. Leave it out",
+        refused.join(", ")
+    );
+    Err(witness.error(ErrorKind::UnknownArgument, why))
 }
 
 /// Returns all commands.
@@ -86,7 +118,7 @@ fn groups(command: &Command) -> String {
 }
 
 /// Gives each command its usage line of now.
-fn plain_usage(mut command: Command) -> Command {
+pub(super) fn plain_usage(mut command: Command) -> Command {
     command.build();
     fixed(command)
 }
@@ -125,11 +157,39 @@ mod tests {
         let witness = command.find_subcommand("witness").expect("there is one");
         let shown = |name: &str| witness.get_arguments().any(|it| it.get_id() == name && !it.is_hide_set());
         for name in OF_WITNESS {
-            assert!(matches!(name, "faults" | "help") || shown(name), "{name}");
+            assert!(name == "help" || shown(name), "{name}");
         }
         assert!(!shown("listen.client") && !shown("api.acl") && !shown("limits.max_held"));
         let server = command.find_subcommand("server").expect("there is one");
         assert!(server.get_arguments().all(|option| !option.is_hide_set()));
+    }
+
+    #[test]
+    fn a_witness_refuses_options_without_effect() {
+        let command = command();
+        let witness = command.find_subcommand("witness").expect("there is one");
+        let parse = |words: &[&str]| parse_from(words.iter().map(OsString::from).collect());
+        let hidden: Vec<&Arg> = witness.get_arguments().filter(|option| option.is_hide_set()).collect();
+        assert!(hidden.len() > 30, "{}", hidden.len());
+        for option in hidden {
+            let flag = format!("--{}", option.get_long().expect("each has a flag"));
+            let value = match option.get_value_names().expect("each has a value")[0].as_str() {
+                "BOOL" => "true",
+                "MEMBER" => "0=fra@fra.example.com:7401",
+                "RULE" => ":fair",
+                _ => "1",
+            };
+            parse(&["geolock", "server", &flag, value]).expect("a server has it");
+            let error =
+                parse(&["geolock", "witness", "--dc", "3", &flag, value]).expect_err("it has no effect");
+            let said = error.to_string();
+            let wanted = format!("error: a witness has no option {flag}: it has no locks");
+            assert!(error.use_stderr() && said.starts_with(&wanted), "{said}");
+            assert!(said.contains("Usage: geolock witness [OPTIONS]\n"), "{said}");
+        }
+        let own =
+            ["geolock", "witness", "--join", "fra:7401", "--name", "wit", "--journal-segment-bytes", "1 MiB"];
+        parse(&own).expect("these are its own");
     }
 
     #[test]

@@ -37,6 +37,10 @@ const UNDERSTOOD_WITHIN: Duration = Duration::from_secs(5);
 /// The wait between two attempts meanwhile.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// Headings of options, here and in the other commands that hold locks.
+const WAITING: &str = "Waiting";
+pub(super) const HOLDER: &str = "Holder of the lock";
+
 /// Run a command while holding locks.
 ///
 /// Waits until all of the named locks are held, runs the command, and releases the locks when it has ended.
@@ -75,20 +79,20 @@ pub struct LockArgs {
     #[arg(long, value_name = "N", requires = "permits")]
     take: Option<u32>,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "try_once")]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "try_once", help_heading = WAITING)]
     wait: Option<Duration>,
     /// Do not wait, and do not ask other datacenters
-    #[arg(long = "try")]
+    #[arg(long = "try", help_heading = WAITING)]
     try_once: bool,
     /// The holder's name, shown to people who inspect a lock (default: user@host: command)
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = HOLDER)]
     label: Option<String>,
     /// While waiting, also print changes of times and places to standard error if that is no terminal
-    #[arg(long)]
+    #[arg(long, help_heading = WAITING)]
     verbose: bool,
     /// Time without contact to the server after which the locks are lost [default: 10s, or the server's limit
     /// if that is shorter]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = HOLDER)]
     ttl: Option<Duration>,
     #[command(flatten)]
     home: HomeArgs,

@@ -27,6 +27,8 @@ mod member;
 mod once;
 mod print;
 mod recover;
+#[cfg(all(test, not(any(feature = "faults", feature = "peers"))))]
+mod reference;
 mod release;
 mod server;
 #[cfg(feature = "faults")]
@@ -99,8 +101,8 @@ enum Command {
     /// It has no locks, no data and no clients, and may be anywhere. With it a cluster of two datacenters
     /// can decide when one of the three is lost, and a cluster of four when two are. It joins a cluster that
     /// runs (`--join`), with a certificate for an id that no datacenter and no witness of the cluster ever
-    /// had; see `geolock member add`. It reads the configuration of a server, too: options that concern
-    /// locks, data and clients have no effect.
+    /// had; see `geolock member add`. A configuration file and an environment may have further options of a
+    /// server: they have no effect. On the command line they are refused.
     Witness(Box<ServerArgs>),
     Ca(ca::CaArgs),
     Token(token::TokenArgs),

@@ -53,6 +53,7 @@ fn wrong_usage_is_64_and_help_is_0() {
         &["dev", "--dcs", "4", "--wan", "world"],
         &["dev", "--base-port", "65530"],
         &["unlock"],
+        &["witness", "--limits-max-held", "7", "--join", "127.0.0.1:7401"],
     ] {
         let said = run(geolock(home.path()).args(args));
         assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);

@@ -20,6 +20,11 @@ use crate::testkit::load_test::{self, Happening, LoadTestError, Options, Workloa
 use geolock_client::{Client, Transport};
 use playground::Playground;
 
+/// Headings of options.
+const ONE_WORKLOAD: &str = "One workload";
+const REPORT: &str = "Report";
+const PLAYGROUND: &str = "Playground of its own";
+
 /// Measure the throughput and latency of locks, here or on your own servers; every acquisition is checked.
 ///
 /// Without --connect it starts a playground of its own as `geolock dev` does, in a folder of its own, and
@@ -54,10 +59,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
     /// For the workload mixed: percentage of acquisitions that want a lock of another datacenter
-    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, help_heading = ONE_WORKLOAD)]
     foreign: u8,
     /// For the workload readers: percentage of acquisitions of the first datacenter that are exclusive
-    #[arg(long, value_name = "PERCENT", default_value_t = 1)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1, help_heading = ONE_WORKLOAD)]
     writes: u8,
     /// Time for which locks are held, in milliseconds; with more than 256 clients in all, up to 2 ms longer
     #[arg(long, value_name = "MS", default_value_t = 0)]
@@ -70,21 +75,21 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// For the workload follow-the-sun: time for which each datacenter is active
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, help_heading = ONE_WORKLOAD)]
     active: f64,
     /// The same seed wants the same locks in the same order
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Also write the report as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = REPORT)]
     json: Option<PathBuf>,
     /// Also write the report as a page for browsers
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = REPORT)]
     html: Option<PathBuf>,
     /// Hold policies to compare, each in a playground of its own: fair, throughput, latency, fixed,
     /// adaptive:TURN:MAX_KEEP or MIN_KEEP:MAX_KEEP:REQUEST_DELAY; with the workload hot between two runs of a
     /// single datacenter alone
-    #[arg(long, value_name = "POLICY,..", value_delimiter = ',', value_parser = policies::parser(), hide_possible_values = true, conflicts_with_all = ["connect", "hold"])]
+    #[arg(long, value_name = "POLICY,..", value_delimiter = ',', value_parser = policies::parser(), hide_possible_values = true, conflicts_with_all = ["connect", "hold"], help_heading = PLAYGROUND)]
     policies: Vec<policies::Policy>,
     /// Another running system to compare with, under the same load: a server for each datacenter
     #[cfg(feature = "peers")]
@@ -92,11 +97,11 @@ pub struct BenchArgs {
     peer: Option<crate::testkit::load_test::peers::Peer>,
     #[command(flatten)]
     places: Places,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = PLAYGROUND)]
     shape: Shape,
     /// Parent of the playground's own folder: on the disk to be measured [default: beside that of `geolock
     /// dev`]
-    #[arg(long, value_name = "DIR", conflicts_with = "connect")]
+    #[arg(long, value_name = "DIR", conflicts_with = "connect", help_heading = PLAYGROUND)]
     data: Option<PathBuf>,
 }
 

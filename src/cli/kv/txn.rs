@@ -23,6 +23,9 @@ use geolock_client::{
     Batch, Client, CommitError, Key, Mode, Transacted, Transaction, TxnRequest, Update, Value, Wait,
 };
 
+/// The heading of options about the locks of the transaction.
+const LOCKS: &str = "Locks";
+
 /// Run a transaction: operations from standard input, a line each, up to `commit`
 ///
 /// Acquires the locks first, then opens one snapshot, which contains every commit ever made under these
@@ -43,27 +46,28 @@ Example, as one command (two accounts, one lock, changed together):
   printf 'incr alice -10\\nincr bob 10\\ncommit\\n' | geolock kv txn --lock accounts --")]
 pub(super) struct TxnArgs {
     /// Hold this lock in exclusive mode; may be given several times
-    #[arg(long = "lock", value_name = "NAME")]
+    #[arg(long = "lock", value_name = "NAME", help_heading = LOCKS)]
     exclusive: Vec<OsString>,
     /// Hold this lock in shared mode; may be given several times
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = LOCKS)]
     shared: Vec<OsString>,
-    #[command(flatten)]
-    home: HomeArgs,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
-    #[arg(long, value_name = "TIME", value_parser = lock::duration, conflicts_with = "try_once")]
+    #[arg(long, value_name = "TIME", value_parser = lock::duration, conflicts_with = "try_once", help_heading = LOCKS)]
     wait: Option<Duration>,
     /// Do not wait for the locks, and do not ask other datacenters
-    #[arg(long = "try")]
+    #[arg(long = "try", help_heading = LOCKS)]
     try_once: bool,
     /// The holder's name, shown to people who inspect a lock
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = LOCKS)]
     label: Option<String>,
     /// Commit also at the end of the input, if its last line is complete: for input that is known to be
     /// complete, such as a file
     #[arg(long)]
     commit_at_end: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = LOCKS)]
+    home: HomeArgs,
+    // The heading goes on for what follows.
+    #[command(flatten, next_help_heading = None)]
     pub(super) common: CommonArgs,
 }
 

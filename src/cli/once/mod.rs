@@ -25,6 +25,9 @@ use geolock_recipes::{CriticalSection, LastSeen, OnceError, OnceOptions, Outcome
 pub use runner::RunnerArgs;
 pub use section::{Command, Shared};
 
+/// The heading of options for a machine that waits for another one.
+const TURNS: &str = "Waiting and taking over";
+
 /// Run a command once, on one of all machines that start it.
 ///
 /// Many machines may start this at the same time, with the same name. One runs the command. The others wait
@@ -59,19 +62,19 @@ pub struct OnceArgs {
     #[arg(long, value_name = "CMD")]
     needed: Option<OsString>,
     /// Pause between rounds when the command is still needed after a run elsewhere, or that run is not over
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s", help_heading = TURNS)]
     wait: Duration,
     /// Maximum number of rounds
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, help_heading = TURNS)]
     max_retries: u32,
     /// Give up when the command has not begun by then [default: never]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = TURNS)]
     give_up_after: Option<Duration>,
     /// Take a run over when the lease of its machine ends, or when the machine was silent for --watermark
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = TURNS)]
     takeover: When,
     /// Time without a sign of life after which the running machine counts as dead
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = TURNS)]
     watermark: Duration,
     /// Age after which a run is ignored
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "600s")]

@@ -9,7 +9,7 @@ use crate::cli::connect::ConnectArgs;
 use crate::cli::dc_names::DcRef;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::home;
-use crate::cli::lock::{default_label, duration};
+use crate::cli::lock::{HOLDER, default_label, duration};
 use geolock_api::names::DcId;
 use geolock_client::Client;
 
@@ -20,14 +20,14 @@ const BUSY: Duration = Duration::from_millis(500);
 pub struct RunnerArgs {
     /// The home of the lock, as an id such as 1 or a name: then only that datacenter has to be up [default:
     /// none]
-    #[arg(long, value_name = "DC", value_parser = DcRef::parse)]
+    #[arg(long, value_name = "DC", value_parser = DcRef::parse, help_heading = HOLDER)]
     home: Option<DcRef>,
     /// Time without contact to the server after which the lock is lost [default: 10s, or the server's limit
     /// if that is shorter]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = HOLDER)]
     ttl: Option<Duration>,
     /// The name of this machine, shown to people (default: user@host: command)
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = HOLDER)]
     label: Option<String>,
     #[command(flatten)]
     connect: ConnectArgs,

@@ -14,6 +14,9 @@ use serde::Deserialize;
 pub use self::limits::LimitsSection;
 use super::hold::HoldEntry;
 
+/// The heading of options for a server that joins.
+const JOINING: &str = "Join a running cluster";
+
 /// The top level of the file.
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -27,7 +30,7 @@ pub struct Options {
     /// Join a running cluster, instead of founding one with `member`: HOST:PORT of the QUIC port of any
     /// member. The cluster and the id are those of the certificate. Once the server is a member this has no
     /// effect, and may stay
-    #[arg(id = "join", long = "join", env = "GEOLOCK_JOIN", value_name = "HOST:PORT")]
+    #[arg(id = "join", long = "join", env = "GEOLOCK_JOIN", value_name = "HOST:PORT", help_heading = JOINING)]
     pub join: Option<String>,
     /// With `join`: join also if the members have access rules (api.acl) and this server has none. Then
     /// every client may do everything in this datacenter [default: false]
@@ -35,15 +38,22 @@ pub struct Options {
         id = "join_without_rules",
         long = "join-without-rules",
         env = "GEOLOCK_JOIN_WITHOUT_RULES",
-        value_name = "BOOL"
+        value_name = "BOOL",
+        help_heading = JOINING
     )]
     pub join_without_rules: Option<bool>,
     /// With `join`: name of this server for people: 1 to 64 of a-z, 0-9 and -
-    #[arg(id = "name", long = "name", env = "GEOLOCK_NAME", value_name = "NAME")]
+    #[arg(id = "name", long = "name", env = "GEOLOCK_NAME", value_name = "NAME", help_heading = JOINING)]
     pub name: Option<String>,
     /// With `join`: address at which the others reach the QUIC port of this server [default: that of
     /// listen.quic, unless it is 0.0.0.0 or ::]
-    #[arg(id = "address", long = "address", env = "GEOLOCK_ADDRESS", value_name = "HOST:PORT")]
+    #[arg(
+        id = "address",
+        long = "address",
+        env = "GEOLOCK_ADDRESS",
+        value_name = "HOST:PORT",
+        help_heading = JOINING
+    )]
     pub address: Option<String>,
     /// After SIGTERM: how long clients may still release and renew [default: 10 s; 0 s to 10 min]
     #[arg(id = "drain_timeout", long = "drain-timeout", env = "GEOLOCK_DRAIN_TIMEOUT", value_name = "TIME")]
@@ -73,21 +83,21 @@ pub struct Options {
     /// 1 h, 0 s to 500 ms]
     #[arg(id = "hold", long = "hold", env = "GEOLOCK_HOLD", value_delimiter = ';', value_name = "RULE")]
     pub hold: Vec<HoldEntry>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Addresses")]
     pub listen: ListenSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Certificates")]
     pub tls: TlsSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Access of clients")]
     pub api: ApiSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Cluster")]
     pub cluster: ClusterSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitsSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Log on disk")]
     pub journal: JournalSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Data")]
     pub store: StoreSection,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Messages")]
     pub log: LogSection,
 }
 
