@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Look", &["status", "locks", "describe", "watch", "top"]),
     ("Operate a cluster", &["release", "audit", "member", "journal"]),
     ("Run servers", &["server", "witness", "ca", "token"]),
-    ("Try and test", &["dev", "bench", "sim", "completions", "help"]),
+    ("Try and test", &["dev", "bench", "sim", "completions", "man", "help"]),
 ];
 
 /// Options that a witness shares with a server: the others concern locks, data or clients.

@@ -23,6 +23,7 @@ mod journal;
 mod kv;
 mod lock;
 mod locks;
+mod man;
 mod member;
 mod once;
 mod print;
@@ -106,6 +107,7 @@ enum Command {
     Token(token::TokenArgs),
     Sim(sim::SimArgs),
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// Time for threads to finish at the end of a command.
@@ -153,6 +155,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
                 completions::run(&args);
                 Ok(())
             }
+            Command::Man(args) => man::run(&args),
         }
         .map(|()| ExitCode::SUCCESS)
     });
