@@ -6,6 +6,7 @@ mod at_stake;
 mod audit;
 mod bench;
 mod ca;
+mod check_alive;
 mod completions;
 mod confirm;
 mod connect;

@@ -2,7 +2,9 @@
 
 use std::pin::pin;
 
-use super::failure::Failure;
+use anyhow::anyhow;
+
+use super::failure::{Code, Failure};
 use super::print::print;
 use super::server::{failed, misconfigured};
 use super::stopping::StopSignals;
@@ -13,6 +15,9 @@ use crate::telemetry::flush_log;
 
 /// Runs the witness until a signal stops it, or it is removed.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
+    if args.check_alive {
+        return Err(Failure::new(Code::Usage, anyhow!("a witness serves no /livez, so it cannot be asked")));
+    }
     let config = args.load().inspect_err(|_| super::variables::tell_misspelt()).map_err(misconfigured)?;
     check_witness(&config).map_err(failed)?;
     if args.check_config {
