@@ -1,10 +1,13 @@
 //! Connections: one stream over HTTP/2, TLS and TCP, or over the native protocol if both sides speak it.
 
+use std::error::Error;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::service::interceptor::InterceptedService;
@@ -91,7 +94,7 @@ impl Dialled {
     /// Adds the likely cause to the error.
     pub(super) fn explain(&self, error: ClientError) -> ClientError {
         match error {
-            ClientError::Unreachable { endpoint, source } if source.is_elapsed() => {
+            ClientError::Unreachable { endpoint, source } if is_elapsed(&source) => {
                 ClientError::Unreachable { endpoint, source: LinkError::Silent(self.timeout) }
             }
             ClientError::Unreachable { endpoint, source } => {
@@ -121,7 +124,7 @@ impl Dialled {
     /// Of the two limits of an attempt, that of the endpoint may end it first.
     fn not_connected(&self, error: tonic::transport::Error) -> LinkError {
         match LinkError::Transport(error) {
-            error if error.is_elapsed() => LinkError::Silent(self.timeout),
+            error if is_elapsed(&error) => LinkError::Silent(self.timeout),
             error => error,
         }
     }
@@ -293,6 +296,20 @@ impl GrpcAnswers {
             }
         }
     }
+}
+
+/// Returns true if the time limit of a connection attempt ended it.
+fn is_elapsed(error: &LinkError) -> bool {
+    let error: Option<&(dyn Error + 'static)> = match error {
+        LinkError::Transport(error) => Some(error),
+        LinkError::Stream(status) => status.source(),
+        _ => None,
+    };
+    let limited = |error: &(dyn Error + 'static)| {
+        let of_socket = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        error.is::<Elapsed>() || of_socket.is_some_and(|inner| inner.is::<Elapsed>())
+    };
+    std::iter::successors(error, |&error| error.source()).any(limited)
 }
 
 #[cfg(test)]

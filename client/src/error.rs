@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use tokio::time::error::Elapsed;
 
 use geolock_api::proto::{self, ERROR_METADATA, LockDescription, Reason};
 use geolock_api::time::brief;
@@ -327,20 +326,6 @@ impl LinkError {
             }
             _ => false,
         }
-    }
-
-    /// Returns true if the time limit of a connection attempt ended it.
-    pub(super) fn is_elapsed(&self) -> bool {
-        let error: Option<&(dyn Error + 'static)> = match self {
-            LinkError::Transport(error) => Some(error),
-            LinkError::Stream(status) => status.source(),
-            _ => None,
-        };
-        let limited = |error: &(dyn Error + 'static)| {
-            let of_socket = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            error.is::<Elapsed>() || of_socket.is_some_and(|inner| inner.is::<Elapsed>())
-        };
-        std::iter::successors(error, |&error| error.source()).any(limited)
     }
 
     /// Returns the fault that TLS found with the server, if it found one.

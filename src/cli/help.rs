@@ -18,7 +18,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 7] = [
     ("Recipes", &["once", "every", "elect"]),
     ("Servers and members", &["ca", "server", "token", "member", "witness"]),
     ("For operators", &["status", "top", "release", "audit", "journal"]),
-    ("Tools", &["bench", "sim", "completions", "help"]),
+    ("Tools", &["bench", "sim", "completions", "man", "help"]),
 ];
 
 /// Options that a witness shares with a server. The others concern locks, data or clients, or the cluster as
@@ -173,15 +173,20 @@ mod tests {
         assert!(hidden.len() > 30, "{}", hidden.len());
         for option in hidden {
             let flag = format!("--{}", option.get_long().expect("each has a flag"));
-            let value = match option.get_value_names().expect("each has a value")[0].as_str() {
-                "BOOL" => "true",
-                "MEMBER" => "0=fra@fra.example.com:7401",
-                "RULE" => ":fair",
-                _ => "1",
+            let takes_value = option.get_action().takes_values();
+            let value =
+                option.get_value_names().filter(|_| takes_value).map(|names| match names[0].as_str() {
+                    "BOOL" => "true",
+                    "MEMBER" => "0=fra@fra.example.com:7401",
+                    "RULE" => ":fair",
+                    _ => "1",
+                });
+            let with_it = |words: &[&'static str]| {
+                let words = words.iter().copied().chain([flag.as_str()]).chain(value);
+                parse(&words.collect::<Vec<&str>>())
             };
-            parse(&["geolock", "server", &flag, value]).expect("a server has it");
-            let error =
-                parse(&["geolock", "witness", "--dc", "3", &flag, value]).expect_err("it has no effect");
+            with_it(&["geolock", "server"]).expect("a server has it");
+            let error = with_it(&["geolock", "witness", "--dc", "3"]).expect_err("it has no effect");
             let said = error.to_string();
             let wanted = format!("error: a witness has no option {flag}: it has no locks");
             assert!(error.use_stderr() && said.starts_with(&wanted), "{said}");

@@ -6,6 +6,7 @@ mod at_stake;
 mod audit;
 mod bench;
 mod ca;
+mod check_alive;
 mod completions;
 mod confirm;
 mod connect;
@@ -23,6 +24,7 @@ mod journal;
 mod kv;
 mod lock;
 mod locks;
+mod man;
 mod member;
 mod once;
 mod print;
@@ -108,6 +110,7 @@ enum Command {
     Token(token::TokenArgs),
     Sim(sim::SimArgs),
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// Time for threads to finish at the end of a command.
@@ -155,6 +158,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
                 completions::run(&args);
                 Ok(())
             }
+            Command::Man(args) => man::run(&args),
         }
         .map(|()| ExitCode::SUCCESS)
     });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::spawn;
 
+use super::check_alive::check_alive;
 use super::failure::{Code, Failure};
 use super::print::{print, tell};
 use super::service_manager::ServiceManager;
@@ -24,6 +25,9 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     if args.check_config {
         super::variables::tell_misspelt();
         return check(&config);
+    }
+    if args.check_alive {
+        return check_alive(config.listen.http).await;
     }
     config.log.install()?;
     super::variables::warn_of_unknown();

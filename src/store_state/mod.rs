@@ -23,7 +23,7 @@
 //! | `tombstones.rs` | tombstones of ended keys, and lifetimes |
 //! | `expiring.rs` | expiring keys |
 //! | `record.rs` | the content at the floor and the effects after it |
-//! | `store.rs` | all keys: apply, read, check, fold, compact |
+//! | `store.rs` | all keys: apply, read, list, check, fold, compact |
 //! | `snapshots.rs` | the open snapshots, and the floor |
 //! | `digest.rs` | sums over the state that readers see, by bucket, to compare replicas |
 //! | `check.rs` | the invariants |
@@ -53,5 +53,5 @@ pub use content::Content;
 pub use digest::{Bucket, BucketDigest, Digest};
 pub(crate) use expiring::Touched;
 pub use store::ChangeError;
-pub(crate) use store::Store;
+pub(crate) use store::{Listing, Store};
 pub(crate) use tombstones::Lifetime;

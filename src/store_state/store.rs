@@ -2,6 +2,9 @@
 
 mod changes;
 mod compact;
+mod listing;
+
+pub(crate) use listing::Listing;
 
 use crate::base::bugs::{Bug, Bugs};
 use std::borrow::Cow;
@@ -90,9 +93,6 @@ pub(crate) struct StoreCounts {
     /// Changes that left tombstones and are not compacted yet.
     pub uncompacted: u64,
 }
-
-/// Places that one call of [`Store::list`] examines.
-const LISTED: usize = 1_024;
 
 /// Sequence number of the commit that an uncommitted change is applied with, on a copy for its own
 /// transaction: above all others.
@@ -240,33 +240,6 @@ impl Store {
             .collect();
         work::count(end - from);
         (found, (end < self.records.end()).then_some(end))
-    }
-
-    /// Examines keys from place `from` on, a page of places or as many as it takes to find `limit` keys.
-    /// Returns those that begin with `prefix` (of [`Key::as_bytes`]) and have a value at the open snapshot
-    /// `at`, and the next place, unless all keys were examined.
-    pub fn list(
-        &mut self,
-        prefix: &[u8],
-        at: Position,
-        from: usize,
-        limit: usize,
-    ) -> (Vec<Key>, Option<usize>) {
-        let end = from.saturating_add(LISTED).min(self.records.end());
-        let (me, mut found, mut place) = (self.me, Vec::new(), from);
-        while place < end && found.len() < limit {
-            let row = RecordIndex::from_row(place);
-            place += 1;
-            let Some(record) = self.records.get_mut(row).filter(|it| it.key.as_bytes().starts_with(prefix))
-            else {
-                continue;
-            };
-            if SharedValue::new(record.read(at).slots(), me).is_some() {
-                found.push(record.key.clone());
-            }
-        }
-        work::count(place.saturating_sub(from));
-        (found, (place < self.records.end()).then_some(place))
     }
 
     /// Returns the bounded counters to which these have rights, with their sum, as many as there is room for,

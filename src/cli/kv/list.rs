@@ -13,8 +13,8 @@ use geolock_client::Page;
 
 /// List keys that have a value, one a line
 ///
-/// In no particular order, as the answering datacenter has them at present: pipe the lines to `sort`. A key that
-/// has a value during the whole listing is listed once. Bytes that are no text are escaped.
+/// In no particular order, as the answering datacenter has them at present: pipe the lines to `sort`. A key
+/// that has a value during the whole listing is listed once. Bytes that are no text are escaped.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
     after_help = "Exit codes: 0, 69: no server reachable, 77: the server does not allow it, 64: wrong usage."

@@ -67,17 +67,6 @@ async fn a_port_that_nothing_answers_is_exchanged() {
     passive.interdc.shutdown().await;
 }
 
-#[tokio::test]
-async fn a_peer_that_answers_nothing_is_told_with_the_reasons_that_are_possible() {
-    let world = World::new();
-    let nowhere = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut config = InterdcConfig { peer_timeout: Duration::from_millis(300), ..world.config(0) };
-    config.peers[0].1 = nowhere.local_addr().unwrap().to_string();
-    let node = world.start_with(config);
-    let said = node.peer_error("no connection").await;
-    assert!(said.contains("no answer in time. It does not run, or no UDP packets of 1200 bytes"), "{said}");
-}
-
 /// No name server answers for `.invalid` (RFC 6761).
 #[tokio::test]
 async fn an_address_of_an_earlier_run_is_used_while_its_name_is_gone() {

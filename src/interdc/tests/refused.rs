@@ -280,3 +280,14 @@ async fn greeted(connection: &quinn::Connection, hello: &[u8]) -> String {
     assert!(hello::read(&mut receive).await.is_err(), "no hello may come back");
     close_reason(connection).await
 }
+
+#[tokio::test]
+async fn a_peer_that_answers_nothing_is_told_with_the_reasons_that_are_possible() {
+    let world = World::new();
+    let nowhere = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut config = InterdcConfig { peer_timeout: Duration::from_millis(300), ..world.config(0) };
+    config.peers[0].1 = nowhere.local_addr().unwrap().to_string();
+    let node = world.start_with(config);
+    let said = node.peer_error("no connection").await;
+    assert!(said.contains("no answer in time. It does not run, or no UDP packets of 1200 bytes"), "{said}");
+}

@@ -52,6 +52,10 @@ pub struct ServerArgs {
     /// Check the configuration and the certificate files, report errors, and start nothing.
     #[arg(long)]
     pub check_config: bool,
+    /// Ask the server that runs here with this configuration if it is alive (/livez), and start nothing: a
+    /// health check for containers. Exit code 0 if it is, 1 if it is not, 69 if it does not answer.
+    #[arg(long, conflicts_with = "check_config")]
+    pub check_alive: bool,
     /// For tests: run this fault script, see `src/testkit/faults`. Read again on SIGUSR2.
     #[cfg(feature = "faults")]
     #[arg(long, value_name = "FILE")]

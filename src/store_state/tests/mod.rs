@@ -12,7 +12,7 @@ use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Dot, SharedValue};
 use crate::store_state::store::Store;
-use crate::store_state::{Content, Lifetime};
+use crate::store_state::{Content, Lifetime, Listing};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, Position};
 use geolock_api::value::{self, Reading, SetOp, Update};
@@ -154,7 +154,8 @@ impl Pair {
         let position = Position(self.durable as u64);
         let (mut listed, mut from) = (BTreeSet::new(), Some(0));
         while let Some(place) = from {
-            let (keys, next) = self.store.list(&[], position, place, 2);
+            let listing = Listing { prefix: &[], at: position, limit: 2 };
+            let (keys, next) = listing.page(&mut self.store, place);
             assert!(keys.len() <= 2 && keys.iter().all(|key| listed.insert(key.clone())), "each once");
             from = next;
         }

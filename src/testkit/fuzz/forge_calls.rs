@@ -77,14 +77,7 @@ impl Client {
                     limit: choices.below(4),
                 }
             }
-            17 if choices.one_in(4) => {
-                let prefix = Key::prefix_bytes(b"b", choices.pick(&[&b""[..], b"a"]));
-                Call::ListKeys {
-                    prefix: prefix.expect("short names"),
-                    cursor: ListCursor(choices.number(0)),
-                    limit: choices.below(4),
-                }
-            }
+            17 if choices.one_in(4) => list_keys(choices),
             14 | 15 => Call::Begin(Begin {
                 lease,
                 proof,
@@ -231,4 +224,9 @@ fn enough(lease: LeaseId, proof: Proof, tag: u64, choices: &mut Choices<'_>) -> 
         }
         Err(_) => Call::KeepAlive { lease, proof },
     }
+}
+
+fn list_keys(choices: &mut Choices<'_>) -> Call {
+    let prefix = Key::prefix_bytes(b"b", choices.pick(&[&b""[..], b"a"])).expect("short names");
+    Call::ListKeys { prefix, cursor: ListCursor(choices.number(0)), limit: choices.below(4) }
 }

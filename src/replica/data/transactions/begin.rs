@@ -24,6 +24,7 @@ use crate::replica::data::transactions::TxnCalls;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
+use crate::store_state::Listing;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
 /// The kind of a begin.
@@ -332,7 +333,12 @@ impl TxnCalls<'_> {
         let Some(entry) = self.first_missing(&read.at_least.snapshot) else {
             return self.read(call, &read);
         };
-        if let Err(refusal) = self.admit_read(&read) {
+        if self.data.transactions.waits.len() >= self.config.local.max_transactions {
+            let retry_after = crate::replica::clients::RETRY_AFTER;
+            let full = Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after };
+            return self.out.refuse(call, full);
+        }
+        if let Err(refusal) = self.admit_bytes(reads_weight(&read.reads)) {
             return self.out.refuse(call, refusal);
         }
         let until = self.waits_until(&read.at_least);
@@ -353,19 +359,11 @@ impl TxnCalls<'_> {
         let snapshot = self.log.durable().clone();
         let at = self.data.store.open_snapshot(&snapshot);
         let place = usize::try_from(cursor.0).unwrap_or(usize::MAX);
-        let (keys, next) = self.data.store.list(prefix, at, place, limit.clamp(1, MAX_PAGE));
+        let listing = Listing { prefix, at, limit: limit.clamp(1, MAX_PAGE) };
+        let (keys, next) = listing.page(&mut self.data.store, place);
         self.data.store.close_snapshot(at);
         let next = next.map(|place| ListCursor(place as u64));
         self.out.reply(call, Reply::KeysListed { keys, next });
-    }
-
-    /// Refuses a read if no more reads may wait.
-    fn admit_read(&self, read: &Read) -> Result<(), Refusal> {
-        if self.data.transactions.waits.len() >= self.config.local.max_transactions {
-            let retry_after = crate::replica::clients::RETRY_AFTER;
-            return Err(Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
-        }
-        self.admit_bytes(reads_weight(&read.reads))
     }
 
     fn read(&mut self, call: CallId, read: &Read) {

@@ -14,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::site::{Running, Site, Talk, acquire, dial, exclusive, release, try_acquire};
-use super::unary::reason;
+use super::unary::{list_keys, reason};
 use crate::access::NewToken;
 use crate::lock_server::fakes::dc;
 use crate::pki::{Authority, Existing, Leaf, Role, Validity};
@@ -340,19 +340,12 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
     let call = super::enough::ask(lease, 50, super::enough::enough(1, 0, &[("x/8", 1), ("y", 1)]));
     assert_eq!(talk.refused(call).await, Reason::PermissionDenied, "each candidate is judged");
     transactions_are_judged_by_locks_and_keys(&mut talk, lease).await;
-
     assert!(app.list_locks(list("x/")).await.is_ok() && app.list_locks(list("x/1")).await.is_ok());
     assert_eq!(reason(app.list_locks(list("x")).await), DENIED, "wider than the rule");
-    assert!(app.top_locks(top("x/")).await.is_ok());
+    assert!(app.top_locks(top("x/")).await.is_ok() && app.watch_locks(watch_locks("x/")).await.is_ok());
     assert_eq!(reason(app.top_locks(top("x")).await), DENIED, "wider than the rule");
-    let keys = |prefix: &'static str| proto::ListKeysRequest {
-        bucket: "b".into(),
-        prefix: prefix.into(),
-        ..Default::default()
-    };
-    assert!(app.list_keys(keys("r")).await.is_ok());
-    assert_eq!(reason(app.list_keys(keys("")).await), DENIED, "wider than the rule");
-    assert!(app.watch_locks(watch_locks("x/")).await.is_ok());
+    assert!(app.list_keys(list_keys("b", "r")).await.is_ok());
+    assert_eq!(reason(app.list_keys(list_keys("b", "")).await), DENIED, "wider than the rule");
     assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
     assert!(app.watch(watch(&[prefix("b", "r")], &[key("b", "r1")])).await.is_ok());
     for wider in [watch(&[prefix("b", "")], &[]), watch(&[prefix("b", "r")], &[key("b", "w")])] {

@@ -17,6 +17,10 @@ use crate::replica::LocalConfig;
 use geolock_api::proto::locks_client::LocksClient;
 use geolock_api::proto::{self, ERROR_METADATA, Reason};
 
+pub(super) fn list_keys(bucket: &'static str, prefix: &'static str) -> proto::ListKeysRequest {
+    proto::ListKeysRequest { bucket: bucket.into(), prefix: prefix.into(), ..Default::default() }
+}
+
 pub(super) fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason, Code) {
     let status = outcome.expect_err("it should be refused");
     let trailer = status.metadata().get_bin(ERROR_METADATA).expect("every error has a reason");
