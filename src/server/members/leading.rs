@@ -68,8 +68,9 @@ impl Leading {
         // leave no majority.
         let (mut last, mut unknown) = (None, BTreeSet::new());
         let next = |unknown: &_| next_step(&config, &self.group.status(), unknown);
-        while let Some(step) = next(&unknown).filter(|step| last != Some(*step)) {
-            let Some(step) = self.with_directory(&config, step, &mut unknown).await else { continue };
+        while let Some(due) = next(&unknown).filter(|due| last != Some(*due)) {
+            last = Some(due);
+            let Some(step) = self.with_directory(&config, due, &mut unknown).await else { continue };
             match self.group.change(step).await {
                 Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
                 Err(error) => {
@@ -77,7 +78,6 @@ impl Leading {
                     return;
                 }
             }
-            last = Some(step);
         }
     }
 
