@@ -118,7 +118,7 @@ impl Config {
         }
         let own = self.slots().member(me).ok_or(Refused::NotMember { dc: me })?;
         if own.phase == Phase::Joining {
-            return Err(Refused::StillJoining { dc: me, sponsor: own.sponsor });
+            return Err(Refused::JoinerRecovers { dc: me, sponsor: own.sponsor });
         }
         // The vectors are known later, and change nothing about the rest.
         let recovery = Recovery {

@@ -111,6 +111,11 @@ pub enum Refused {
     LastVoter { voter: Voter },
     #[error("{dc} is joining, and its parts go with those of {sponsor}: wait until it is settled")]
     StillJoining { dc: DcId, sponsor: DcId },
+    #[error(
+        "{dc} is joining, and its parts go with those of {sponsor}: ask a survivor that is a member. If all of those are \
+         lost, so are the locks and the data: begin a new cluster"
+    )]
+    JoinerRecovers { dc: DcId, sponsor: DcId },
     #[error("{dc} is leaving already: wait for it")]
     AlreadyLeaving { dc: DcId },
     #[error("{dc} is not leaving: run `geolock member remove` first")]

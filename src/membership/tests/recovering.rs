@@ -139,7 +139,7 @@ fn one_that_joins_or_knows_nothing_recovers_nobody() {
     list.admit(5);
     let plan = list.config.recovery_plan(set([0, 5]), set([1, 2]));
     let refused = list.config.check_recovery(&facts([0]), dc(5), &plan);
-    assert_eq!(refused, Err(Refused::StillJoining { dc: dc(5), sponsor: dc(0) }));
+    assert_eq!(refused, Err(Refused::JoinerRecovers { dc: dc(5), sponsor: dc(0) }));
     assert_eq!(list.config.check_recovery(&facts([5]), dc(0), &plan), Ok(()));
     let nothing = Config::default();
     assert_eq!(nothing.check_recovery(&facts([]), dc(0), &plan), Err(Refused::NotFounded));
