@@ -108,9 +108,7 @@ async fn identify<F: Fold>(
 ) -> Result<BTreeMap<MemberId, ServerId>, Founding> {
     let mut servers = BTreeMap::from([(core.caller.me, core.caller.server)]);
     for &founder in founders.iter().filter(|founder| **founder != core.caller.me) {
-        let request = Request::Identify { founders: founders.clone() };
-        let answer = core.caller.ask(founder, None, request, core.timing().election()).await;
-        let Ok(Answer::Identity(identity)) = answer else { return Err(Founding::Waiting) };
+        let identity = core.identity_of(founder, founders.clone()).await.ok_or(Founding::Waiting)?;
         let Identity { server, founders: theirs, in_group, knows_you_as } = identity;
         match knows_you_as {
             Some(known) if known != core.caller.server => return Err(Founding::OtherDirectory { known }),
@@ -126,4 +124,19 @@ async fn identify<F: Fold>(
         };
     }
     Ok(servers)
+}
+
+impl<F: Fold> Core<F> {
+    /// Asks a member for its directory, and what it knows of the group. `None` if it does not answer now.
+    pub(super) async fn identity_of(
+        &self,
+        member: MemberId,
+        founders: BTreeSet<MemberId>,
+    ) -> Option<Identity> {
+        let request = Request::Identify { founders };
+        match self.caller.ask(member, None, request, self.timing().election()).await {
+            Ok(Answer::Identity(identity)) => Some(identity),
+            _ => None,
+        }
+    }
 }

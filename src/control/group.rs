@@ -22,7 +22,7 @@ use super::founding::{Founding, found};
 use super::log_store::LogStore;
 use super::machine::Machine;
 use super::member::{MemberId, ServerId};
-use super::message::{Answer, LeaderRequest, MemberStep, Request};
+use super::message::{LeaderRequest, MemberStep};
 use super::pieces::Assembly;
 use super::serve::Contact;
 use super::status::Status;
@@ -174,12 +174,8 @@ impl<F: Fold> ControlGroup<F> {
     /// Asks a member of [`Start::Follow`] for the name of its directory, by which it is taken in. `None` if
     /// it does not answer now.
     pub async fn directory_of(&self, member: MemberId) -> Option<ServerId> {
-        let request = Request::Identify { founders: self.0.status().voters };
-        let answer = self.0.caller.ask(member, None, request, self.0.timing().answer()).await;
-        match answer {
-            Ok(Answer::Identity(identity)) => Some(identity.server),
-            _ => None,
-        }
+        let identity = self.0.identity_of(member, self.0.status().voters).await;
+        identity.map(|identity| identity.server)
     }
 
     /// Returns true if a member answers now, with another directory than the group knows it by: its own was

@@ -252,12 +252,14 @@ fn too_little(world: &World) -> Option<String> {
     let (grants, hand_offs) = (world.holders.grants, world.holders.hand_offs);
     // Locks need not move if all remaining clients are in one datacenter.
     let places: BTreeSet<DcId> = world.clients().iter().filter(|c| !c.dead).map(|c| c.dc).collect();
-    // A member that leaves admits nobody, and may take it back late: two that also crash each second grant
-    // hardly anything, and nothing more can be asked of such a run.
-    if world.plan.cancels > 0 && grants < 10 {
-        return None;
-    }
-    if grants < 10 || (hand_offs == 0 && places.len() > 1) {
+    // A member that leaves admits nobody, and may take it back late.
+    let (hardly_serves, cancels) = (world.plan.hardly_serves(), world.plan.cancels > 0);
+    let least = match (hardly_serves, cancels) {
+        (true, _) => 1,
+        (false, true) => 5,
+        (false, false) => 10,
+    };
+    if grants < least || (hand_offs == 0 && places.len() > 1 && !hardly_serves) {
         return Some(format!("only {grants} grants and {hand_offs} hand-offs"));
     }
     let mut done = Outcome::default();
@@ -285,7 +287,7 @@ fn too_little(world: &World) -> Option<String> {
     if world.lacks_version() {
         return Some("the version that all servers speak is not used".to_owned());
     }
-    if let Some(what) = world.plan.txns.too_little(&done) {
+    if let Some(what) = world.plan.txns.too_little(&done).filter(|_| !hardly_serves) {
         return Some(what);
     }
     // The last member that is left has no link.

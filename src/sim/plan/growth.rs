@@ -199,6 +199,13 @@ impl Plan {
         plan
     }
 
+    /// Returns true if of two members one is to leave again and again, and both crash before they are out of
+    /// grace: one of them serves for a moment now and then.
+    pub fn hardly_serves(&self) -> bool {
+        let in_grace = |(kind, every): &(FaultKind, _)| *kind == FaultKind::Crash && *every < self.load.ttl.1;
+        self.cancels > 0 && self.founders == 2 && self.faults.iter().any(in_grace)
+    }
+
     /// A majority of three to five members is lost at once, and the others go on. Nobody joins or leaves.
     pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
         (self.recovers, self.leaves) = (true, 0);
